@@ -1,0 +1,300 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A directory of the test's own, removed at the end.
+class FileTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "tandem-file-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    directory_ = name;
+  }
+  void TearDown() override { fs::remove_all(directory_); }
+
+  std::string at(const std::string& name) const { return directory_ + "/" + name; }
+  std::vector<std::string> listing() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(directory_))
+      names.push_back(entry.path().filename().string());
+    return names;
+  }
+
+  std::string directory_;
+};
+
+template <class F>
+Error error_of(F&& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e;
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return Error(Code::Internal, "");
+}
+
+TEST_F(FileTest, WritesAndMapsAndReads) {
+  const std::string path = at("a.bin");
+  write_file_atomic(path, std::string_view("hello"));
+  EXPECT_EQ(read_file(path, 5), "hello");
+  MappedFile file = MappedFile::open(path);
+  ASSERT_EQ(file.bytes().size(), 5u);
+  EXPECT_EQ(file.bytes()[4], std::byte{'o'});
+  EXPECT_EQ(file.path(), path);
+  const std::byte* address = file.bytes().data();
+  MappedFile moved = std::move(file);
+  EXPECT_EQ(moved.bytes().data(), address);
+  EXPECT_EQ(moved.path(), path);
+  EXPECT_EQ(listing(), std::vector<std::string>{"a.bin"});
+}
+
+TEST_F(FileTest, EmptyFileMapsToNothing) {
+  write_file_atomic(at("e"), std::string_view());
+  EXPECT_TRUE(MappedFile::open(at("e")).bytes().empty());
+  EXPECT_EQ(read_file(at("e"), 0), "");
+}
+
+TEST_F(FileTest, LargeAndSmallPiecesKeepTheirOrder) {
+  std::string want;
+  write_file_atomic(at("big"), [&want](const ByteSink& sink) {
+    for (size_t n :
+         {size_t{3}, size_t{300000}, size_t{1}, size_t{262143}, size_t{262144}, size_t{0}, size_t{7}}) {
+      std::string piece(n, ' ');
+      for (size_t i = 0; i < n; ++i) piece[i] = static_cast<char>((i * 7 + n) % 251);
+      want += piece;
+      sink(std::as_bytes(std::span(piece.data(), piece.size())));
+    }
+  });
+  EXPECT_EQ(read_file(at("big"), size_t{1} << 20), want);
+}
+
+TEST_F(FileTest, ReadingRefusesWhatItShould) {
+  EXPECT_EQ(error_of([&] { MappedFile::open(at("none")); }).code(), Code::Io);
+  EXPECT_EQ(error_of([&] { read_file(at("none"), 10); }).code(), Code::Io);
+  EXPECT_EQ(error_of([&] { MappedFile::open(directory_); }).code(), Code::Io);
+  EXPECT_EQ(error_of([&] { read_file(directory_, 10); }).code(), Code::Io);
+  ASSERT_EQ(::mkfifo(at("fifo").c_str(), 0600), 0);
+  EXPECT_EQ(error_of([&] { MappedFile::open(at("fifo")); }).code(), Code::Io);
+  write_file_atomic(at("six"), std::string_view("123456"));
+  const Error e = error_of([&] { read_file(at("six"), 5); });
+  EXPECT_EQ(e.code(), Code::BadData);
+  EXPECT_NE(std::string(e.what()).find("six: is larger than the 5 bytes"), std::string::npos) << e.what();
+}
+
+TEST_F(FileTest, ShrunkFileIsNoticed) {
+  write_file_atomic(at("s"), std::string_view("123456"));
+  const MappedFile file = MappedFile::open(at("s"));
+  file.check_size();
+  fs::resize_file(at("s"), 9);
+  file.check_size();
+  fs::resize_file(at("s"), 2);
+  EXPECT_EQ(error_of([&] { file.check_size(); }).code(), Code::Io);
+}
+
+TEST_F(FileTest, ReplacingKeepsPermissionsAndLinks) {
+  write_file_atomic(at("real"), std::string_view("old"));
+  ASSERT_EQ(::chmod(at("real").c_str(), 0600), 0);
+  fs::create_symlink("real", at("link"));
+  write_file_atomic(at("link"), std::string_view("new"));
+  EXPECT_TRUE(fs::is_symlink(at("link")));
+  EXPECT_EQ(read_file(at("real"), 9), "new");
+  struct stat status;
+  ASSERT_EQ(::stat(at("real").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
+}
+
+TEST_F(FileTest, ThrowingProducerLeavesTheOldFile) {
+  write_file_atomic(at("f"), std::string_view("old"));
+  const Error e = error_of([&] {
+    write_file_atomic(at("f"), [](const ByteSink& sink) {
+      sink(std::vector<std::byte>(size_t{1} << 20));
+      fail(Code::Cancelled, "stop");
+    });
+  });
+  EXPECT_EQ(e.code(), Code::Cancelled);
+  EXPECT_EQ(read_file(at("f"), 9), "old");
+  EXPECT_EQ(listing(), std::vector<std::string>{"f"});
+}
+
+TEST_F(FileTest, CheckWritableLeavesNothingAndFindsTrouble) {
+  check_writable(at("new"));
+  EXPECT_TRUE(listing().empty());
+  write_file_atomic(at("f"), std::string_view("old"));
+  check_writable(at("f"));
+  EXPECT_EQ(read_file(at("f"), 9), "old");
+  EXPECT_EQ(listing().size(), 1u);
+  for (const std::string& bad :
+       {at("missing/f"), at("f/below"), directory_, directory_ + "/", std::string()}) {
+    EXPECT_EQ(error_of([&] { check_writable(bad); }).code(), Code::Io) << bad;
+  }
+  ASSERT_EQ(::mkfifo(at("fifo").c_str(), 0600), 0);
+  EXPECT_EQ(error_of([&] { check_writable(at("fifo")); }).code(), Code::Io);
+  EXPECT_EQ(error_of([&] { write_file_atomic(at("fifo"), std::string_view("x")); }).code(), Code::Io);
+}
+
+// Fault injection: calls are counted over all operations, and the one with number `fail_at` fails with
+// `error`.
+struct Faults {
+  int n_calls = 0;
+  int fail_at = -1;
+  int error = EIO;
+  std::string failed;  // the operation that was made to fail
+  size_t max_write_bytes = SIZE_MAX;
+  bool interrupt_next_write = false;
+  FileOps real{};
+} faults;
+
+bool fails(const char* name) {
+  if (faults.n_calls++ != faults.fail_at) return false;
+  faults.failed = name;
+  errno = faults.error;
+  return true;
+}
+
+int faulty_open(const char* path, int flags, mode_t mode) {
+  return fails("open") ? -1 : faults.real.open(path, flags, mode);
+}
+ssize_t faulty_write(int fd, const void* data, size_t n) {
+  if (fails("write")) {
+    faults.real.write(fd, data, n / 2);  // the worst kind of failure: half of it is there
+    errno = faults.error;
+    return -1;
+  }
+  if (faults.max_write_bytes != SIZE_MAX) {
+    faults.interrupt_next_write = !faults.interrupt_next_write;
+    if (faults.interrupt_next_write) {
+      errno = EINTR;
+      return -1;
+    }
+  }
+  return faults.real.write(fd, data, std::min(n, faults.max_write_bytes));
+}
+int faulty_fsync(int fd) { return fails("fsync") ? -1 : faults.real.fsync(fd); }
+int faulty_close(int fd) {
+  const int result = faults.real.close(fd);  // a failed close has closed all the same
+  return fails("close") ? -1 : result;
+}
+int faulty_rename(const char* from, const char* to) {
+  return fails("rename") ? -1 : faults.real.rename(from, to);
+}
+int faulty_unlink(const char* path) { return fails("unlink") ? -1 : faults.real.unlink(path); }
+
+class FileFaultTest : public FileTest {
+ protected:
+  void SetUp() override {
+    FileTest::SetUp();
+    faults = {};
+    faults.real = set_file_ops_for_test(
+        {faulty_open, faulty_write, faulty_fsync, faulty_close, faulty_rename, faulty_unlink});
+  }
+  void TearDown() override {
+    set_file_ops_for_test(faults.real);
+    FileTest::TearDown();
+  }
+};
+
+TEST_F(FileFaultTest, EveryCallFailsOnceAndTheFileIsOldOrNew) {
+  const std::string old_text = "old contents";
+  const std::string new_text(600000, 'n');  // several writes
+  const auto write_new = [&] {
+    write_file_atomic(at("f"), [&](const ByteSink& sink) {
+      for (size_t i = 0; i < new_text.size(); i += 100000) {
+        sink(std::as_bytes(std::span(new_text.data() + i, 100000)));
+      }
+    });
+  };
+  write_file_atomic(at("f"), old_text);
+  faults.n_calls = 0;
+  write_new();
+  const int n_calls = faults.n_calls;
+  ASSERT_GE(n_calls, 8);
+  std::vector<std::string> order;
+  for (int i = 0; i < n_calls; ++i) {
+    write_file_atomic(at("f"), old_text);
+    faults.n_calls = 0;
+    faults.fail_at = i;
+    // The last call closes the directory; its result tells nothing and is not looked at.
+    bool thrown = false;
+    try {
+      write_new();
+    } catch (const Error& e) {
+      thrown = true;
+      EXPECT_EQ(e.code(), Code::Io);
+      EXPECT_NE(std::string(e.what()).find(at("f")), std::string::npos) << e.what();
+      EXPECT_NE(std::string(e.what()).find("Input/output error"), std::string::npos) << e.what();
+    }
+    faults.fail_at = -1;
+    order.push_back(faults.failed);
+    EXPECT_EQ(thrown, i != n_calls - 1) << faults.failed << " at call " << i;
+    const std::string text = read_file(at("f"), size_t{1} << 20);
+    const bool renamed = i > n_calls - 4;  // what fails after the rename leaves the new file
+    EXPECT_EQ(text, renamed ? new_text : old_text) << faults.failed << " at call " << i;
+    EXPECT_EQ(listing(), std::vector<std::string>{"f"}) << faults.failed << " at call " << i;
+  }
+  const std::vector<std::string> end(order.end() - 6, order.end());
+  EXPECT_EQ(end, (std::vector<std::string>{"fsync", "close", "rename", "open", "fsync", "close"}));
+}
+
+TEST_F(FileFaultTest, ShortAndInterruptedWritesAreContinued) {
+  faults.max_write_bytes = 7;
+  const std::string text = "a text that takes several writes of seven bytes";
+  write_file_atomic(at("f"), text);
+  EXPECT_EQ(read_file(at("f"), 100), text);
+}
+
+TEST_F(FileFaultTest, SwallowedWriteErrorStillFails) {
+  write_file_atomic(at("f"), std::string_view("old"));
+  faults.n_calls = 0;
+  faults.fail_at = 1;
+  const std::vector<std::byte> large(size_t{1} << 20);
+  const Error e = error_of(
+      [&] { write_file_atomic(at("f"), [&](const ByteSink& sink) { EXPECT_THROW(sink(large), Error); }); });
+  EXPECT_EQ(faults.failed, "write");
+  EXPECT_EQ(e.code(), Code::Io);
+  EXPECT_EQ(read_file(at("f"), 9), "old");
+  EXPECT_EQ(listing(), std::vector<std::string>{"f"});
+}
+
+TEST_F(FileFaultTest, DirectoryThatCannotBeFlushedIsAccepted) {
+  write_file_atomic(at("f"), std::string_view("a"));
+  const int n_calls = faults.n_calls;
+  faults.n_calls = 0;
+  faults.fail_at = n_calls - 2;
+  faults.error = EINVAL;
+  write_file_atomic(at("f"), std::string_view("b"));
+  EXPECT_EQ(faults.failed, "fsync");
+  EXPECT_EQ(read_file(at("f"), 9), "b");
+}
+
+TEST_F(FileFaultTest, CheckWritableReportsEveryFailureAndLeavesNothing) {
+  for (int i = 0; i < 4; ++i) {  // open, write, fsync, close
+    faults.n_calls = 0;
+    faults.fail_at = i;
+    faults.error = ENOSPC;
+    const Error e = error_of([&] { check_writable(at("f")); });
+    EXPECT_EQ(e.code(), Code::Io) << faults.failed;
+    EXPECT_NE(std::string(e.what()).find("No space left"), std::string::npos) << e.what();
+    EXPECT_TRUE(listing().empty()) << faults.failed;
+  }
+}
+
+}  // namespace
+}  // namespace tandem
