@@ -1,0 +1,19 @@
+#include "formats/bf16/bf16.h"
+
+#include "base/kernel.h"
+#include "base/simd.h"
+
+namespace tandem::TANDEM_ISA {
+
+namespace {
+
+void to_f32(const void* blocks, float* __restrict dst, int64_t n) {
+  const BlockBf16* __restrict values = (const BlockBf16*)blocks;
+  for (int64_t i = 0; i < n; ++i) dst[i] = bf16_to_f32(values[i].bits);
+}
+
+}  // namespace
+
+TANDEM_FORMAT_KERNELS(BF16) = {to_f32};
+
+}  // namespace tandem::TANDEM_ISA

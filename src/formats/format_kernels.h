@@ -1,0 +1,13 @@
+// The kernels of each weight format at each ISA level.
+#pragma once
+#include "base/isa.h"
+#include "base/kernel.h"
+#include "formats/dtype.h"
+
+namespace tandem {
+
+// The kernels of a type at a level; null for a type without kernels or a level this binary lacks.  Whether
+// the machine can run them is isa_supported()'s to say.
+const FormatKernels* format_kernels(DType type, IsaLevel level);
+
+}  // namespace tandem

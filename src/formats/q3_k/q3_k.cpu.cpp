@@ -1,0 +1,50 @@
+#include "formats/q3_k/q3_k.h"
+
+#include "base/kernel.h"
+#include "base/simd.h"
+
+namespace tandem::TANDEM_ISA {
+
+namespace {
+
+// d * sc of each sub-block.  The bytes of the four unpacked words are the 6-bit scales in order.
+TANDEM_INLINE void unpack_scales(const BlockQ3_K* block, float out[16]) {
+  uint32_t w[3];
+  memcpy(w, block->scales, 12);
+  const uint32_t words[4] = {
+      (w[0] & 0x0f0f0f0fu) | (w[2] & 0x03030303u) << 4,
+      (w[1] & 0x0f0f0f0fu) | (w[2] >> 2 & 0x03030303u) << 4,
+      (w[0] >> 4 & 0x0f0f0f0fu) | (w[2] >> 4 & 0x03030303u) << 4,
+      (w[1] >> 4 & 0x0f0f0f0fu) | (w[2] >> 6 & 0x03030303u) << 4,
+  };
+  uint8_t scales[16];
+  memcpy(scales, words, 16);
+  const Vec d = set1(f16_to_f32(block->d));
+  for (int s = 0; s < 16; s += kLanes) store(out + s, d * to_float(load_u8(scales + s) - 32));
+}
+
+void to_f32(const void* blocks, float* __restrict dst, int64_t n) {
+  const BlockQ3_K* __restrict block = (const BlockQ3_K*)blocks;
+  for (int64_t i = 0; i < n; i += 256, ++block) {
+    float steps[16];
+    unpack_scales(block, steps);
+    for (int h = 0; h < 2; ++h) {
+      for (int k = 0; k < 32; k += kLanes) {
+        const float* step = steps + 8 * h + k / 16;
+        const IVec low = load_u8(block->qs + 32 * h + k);
+        const IVec high = load_u8(block->hmask + k) >> 4 * h;
+        float* __restrict y = dst + i + 128 * h + k;
+        store(y, set1(step[0]) * to_float(((low & 3) | (high & 1) << 2) - 4));
+        store(y + 32, set1(step[2]) * to_float(((low >> 2 & 3) | (high & 2) << 1) - 4));
+        store(y + 64, set1(step[4]) * to_float(((low >> 4 & 3) | (high & 4)) - 4));
+        store(y + 96, set1(step[6]) * to_float((low >> 6 | (high >> 1 & 4)) - 4));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+TANDEM_FORMAT_KERNELS(Q3_K) = {to_f32};
+
+}  // namespace tandem::TANDEM_ISA

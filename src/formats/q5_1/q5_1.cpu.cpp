@@ -1,0 +1,36 @@
+#include "formats/q5_1/q5_1.h"
+
+#include "base/kernel.h"
+#include "base/simd.h"
+
+namespace tandem::TANDEM_ISA {
+
+namespace {
+
+// Sixteen in the lanes whose bit of `word` is set, zero in the others; lane 0 has bit 0.
+TANDEM_INLINE IVec fifth_bits(uint32_t word) {
+  IVec bits{};
+  for (int lane = 0; lane < kLanes; ++lane) bits[lane] = 1 << lane;
+  const IVec set = (((int32_t)word + IVec{}) & bits) != 0;
+  return set & 16;
+}
+
+void to_f32(const void* blocks, float* __restrict dst, int64_t n) {
+  const BlockQ5_1* __restrict block = (const BlockQ5_1*)blocks;
+  for (int64_t i = 0; i < n; i += 32, ++block) {
+    const Vec d = set1(f16_to_f32(block->d)), m = set1(f16_to_f32(block->m));
+    uint32_t high;
+    memcpy(&high, block->qh, 4);
+    for (int l = 0; l < 16; l += kLanes) {
+      const IVec packed = load_u8(block->qs + l);
+      store(dst + i + l, d * to_float((packed & 15) | fifth_bits(high >> l)) + m);
+      store(dst + i + l + 16, d * to_float(packed >> 4 | fifth_bits(high >> (16 + l))) + m);
+    }
+  }
+}
+
+}  // namespace
+
+TANDEM_FORMAT_KERNELS(Q5_1) = {to_f32};
+
+}  // namespace tandem::TANDEM_ISA

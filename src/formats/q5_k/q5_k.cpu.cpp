@@ -1,0 +1,56 @@
+#include "formats/q5_k/q5_k.h"
+
+#include "base/kernel.h"
+#include "base/simd.h"
+
+namespace tandem::TANDEM_ISA {
+
+namespace {
+
+// Scale and offset of each sub-block: those of sub-block j are out[j % 4][j / 4] = d * sc and out[j % 4][2 +
+// j / 4] = dmin * mn.  The bytes of the four unpacked words are sc[0..3], sc[4..7], mn[0..3], mn[4..7].
+TANDEM_INLINE void unpack_scales(const BlockQ5_K* block, float out[4][4]) {
+  typedef uint32_t UintQuad __attribute__((vector_size(16)));
+  typedef int32_t IntQuad __attribute__((vector_size(16)));
+  typedef float FloatQuad __attribute__((vector_size(16)));
+  uint32_t w[3];
+  memcpy(w, block->scales, 12);
+  const UintQuad packed = {
+      w[0] & 0x3f3f3f3fu,
+      (w[2] & 0x0f0f0f0fu) | ((w[0] >> 2) & 0x30303030u),
+      w[1] & 0x3f3f3f3fu,
+      ((w[2] >> 4) & 0x0f0f0f0fu) | ((w[1] >> 2) & 0x30303030u),
+  };
+  const float d = f16_to_f32(block->d), dmin = f16_to_f32(block->dmin);
+  const FloatQuad factors = {d, d, dmin, dmin};
+  for (int k = 0; k < 4; ++k) {
+    const IntQuad integers = (IntQuad)((packed >> 8 * k) & 63u);
+    const FloatQuad scaled = factors * __builtin_convertvector(integers, FloatQuad);
+    memcpy(out[k], &scaled, 16);
+  }
+}
+
+void to_f32(const void* blocks, float* __restrict dst, int64_t n) {
+  const BlockQ5_K* __restrict block = (const BlockQ5_K*)blocks;
+  for (int64_t i = 0; i < n; i += 256, ++block) {
+    float scales[4][4];
+    unpack_scales(block, scales);
+    for (int j = 0; j < 8; j += 2) {
+      const Vec step = set1(scales[j % 4][j / 4]), step_odd = set1(scales[j % 4 + 1][j / 4]);
+      const Vec offset = set1(scales[j % 4][2 + j / 4]), offset_odd = set1(scales[j % 4 + 1][2 + j / 4]);
+      float* __restrict y = dst + i + 32 * j;
+      for (int l = 0; l < 32; l += kLanes) {
+        const IVec packed = load_u8(block->qs + 16 * j + l);
+        const IVec high = load_u8(block->qh + l) >> j;
+        store(y + l, step * to_float((packed & 15) | (high & 1) << 4) - offset);
+        store(y + 32 + l, step_odd * to_float(packed >> 4 | (high & 2) << 3) - offset_odd);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+TANDEM_FORMAT_KERNELS(Q5_K) = {to_f32};
+
+}  // namespace tandem::TANDEM_ISA
