@@ -1,0 +1,10 @@
+// Parameters of SCALE.
+#pragma once
+
+namespace tandem {
+
+struct ScaleParams {
+  float s;
+};
+
+}  // namespace tandem

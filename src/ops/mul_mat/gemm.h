@@ -1,0 +1,446 @@
+// The building blocks of every product here: a panel of decoded weights, laid out so that lanes run over
+// output columns and the contraction runs down the panel, and a register tile of up to 6 rows.  For kernel
+// files only.
+//
+// An output element is one chain of multiply-adds in the order of the contraction, whatever shares its tile:
+// rows do not depend on their neighbours, on the split into units or on the threads.
+#pragma once
+#include <stdint.h>
+#include <string.h>
+
+#include "base/kernel.h"
+#include "base/simd.h"
+
+namespace tandem::TANDEM_ISA {
+namespace {
+
+constexpr int kTileRows = 6;
+#if defined(__AVX512F__)
+constexpr int kTileVecs = 4;  // 24 accumulators of 32 registers
+#else
+constexpr int kTileVecs = 2;  // 12 of 16
+#endif
+constexpr int kTileCols = kTileVecs * kLanes;
+constexpr int kPanelCols = 64;          // weight rows of a forward panel
+constexpr int kBackCols = 256;          // weight columns of a backward panel: one K-quant block
+constexpr int kForwardDepth = 256;      // contraction of a forward panel, elements: one K-quant block
+constexpr int kBackDepth = 128;         // contraction of a backward panel, weight rows
+constexpr int kPackRows = 16;           // weight rows decoded at a time for a forward panel
+constexpr int64_t kUnitMacs = 1 << 24;  // multiply-adds of a unit: about 0.1 ms
+constexpr int64_t kMinUnitTokens = 96;  // fewer, and decoding the panel would cost more than multiplying
+constexpr int64_t kMaxUnitTokens = 1024;
+
+// f32 operands.
+struct F32Path {
+  typedef float Elem;
+  static constexpr int kPack = 1;           // contraction steps in one Elem
+  static constexpr bool kConverts = false;  // rows are used where they lie
+  TANDEM_INLINE Vec madd(Vec a, Vec b, Vec acc) { return fma(a, b, acc); }
+  TANDEM_INLINE Vec broadcast(const float* a) { return set1(*a); }
+  TANDEM_INLINE float round(float x) { return x; }
+};
+
+#if defined(__AVX512BF16__)
+// bf16 operands in pairs along the contraction, two products per lane and instruction.
+struct Bf16Path {
+  typedef uint32_t Elem;
+  static constexpr int kPack = 2;
+  static constexpr bool kConverts = true;
+  TANDEM_INLINE Vec madd(Vec a, Vec b, Vec acc) {
+    return (Vec)_mm512_dpbf16_ps((__m512)acc, (__m512bh)a, (__m512bh)b);
+  }
+  TANDEM_INLINE Vec broadcast(const uint32_t* a) { return (Vec)_mm512_set1_epi32((int)*a); }
+};
+#else
+// bf16 operands kept in f32: the same rounding, at the price of f32.
+struct Bf16Path {
+  typedef float Elem;
+  static constexpr int kPack = 1;
+  static constexpr bool kConverts = true;
+  TANDEM_INLINE Vec madd(Vec a, Vec b, Vec acc) { return fma(a, b, acc); }
+  TANDEM_INLINE Vec broadcast(const float* a) { return set1(*a); }
+  TANDEM_INLINE float round(float x) { return bf16_to_f32(f32_to_bf16(x)); }
+};
+#endif
+
+// Elems of a row of n contraction steps.
+template <class P>
+int64_t elems(int64_t n) {
+  return (n + P::kPack - 1) / P::kPack;
+}
+
+// An activation row in the form the tile reads.
+inline void convert_row(const float* x, float* out, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) out[i] = bf16_to_f32(f32_to_bf16(x[i]));
+}
+#if defined(__AVX512BF16__)
+inline void convert_row(const float* x, uint32_t* out, int64_t n) {
+  uint16_t* o = reinterpret_cast<uint16_t*>(out);
+  int64_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    const __m512i v = (__m512i)_mm512_cvtne2ps_pbh((__m512)load(x + i + 16), (__m512)load(x + i));
+    _mm512_storeu_si512(o + i, v);
+  }
+  for (; i < n; ++i) {
+    const uint16_t b = f32_to_bf16(x[i]);  // by memcpy: x and out may be the same bytes
+    memcpy(o + i, &b, 2);
+  }
+  if (n % 2) memset(o + n, 0, 2);
+}
+#endif
+
+// C[m][0..cols) (+)= sum over `steps` of a[m][step] * panel[step][0..cols).  m rows, NV vectors of columns.
+template <class P, int MR, int NV>
+void tile(const typename P::Elem* const* a, int64_t a_offset, const typename P::Elem* panel,
+          int64_t panel_stride, int64_t steps, float* const* c, int64_t c_offset, int cols, bool first) {
+  Vec acc[MR][NV];
+  const int tail = cols - (NV - 1) * kLanes;
+#pragma GCC unroll 8
+  for (int i = 0; i < MR; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < NV; ++j) {
+      const float* from = c[i] + c_offset + j * kLanes;
+      acc[i][j] = first ? zero() : j == NV - 1 ? load_n(from, tail) : load(from);
+    }
+  }
+  const typename P::Elem* rows[MR];
+#pragma GCC unroll 8
+  for (int i = 0; i < MR; ++i) rows[i] = a[i] + a_offset;
+  for (int64_t s = 0; s < steps; ++s) {
+    Vec b[NV];
+#pragma GCC unroll 8
+    for (int j = 0; j < NV; ++j) b[j] = load(reinterpret_cast<const float*>(panel) + j * kLanes);
+    panel += panel_stride;
+#pragma GCC unroll 8
+    for (int i = 0; i < MR; ++i) {
+      const Vec x = P::broadcast(rows[i] + s);
+#pragma GCC unroll 8
+      for (int j = 0; j < NV; ++j) acc[i][j] = P::madd(x, b[j], acc[i][j]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < MR; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < NV; ++j) {
+      float* to = c[i] + c_offset + j * kLanes;
+      if (j == NV - 1) {
+        store_n(to, acc[i][j], tail);
+      } else {
+        store(to, acc[i][j]);
+      }
+    }
+  }
+}
+
+template <class P, int NV>
+void tile_rows(int rows, const typename P::Elem* const* a, int64_t a_offset, const typename P::Elem* panel,
+               int64_t panel_stride, int64_t steps, float* const* c, int64_t c_offset, int cols, bool first) {
+  switch (rows) {
+    case 1:
+      return tile<P, 1, NV>(a, a_offset, panel, panel_stride, steps, c, c_offset, cols, first);
+    case 2:
+      return tile<P, 2, NV>(a, a_offset, panel, panel_stride, steps, c, c_offset, cols, first);
+    case 3:
+      return tile<P, 3, NV>(a, a_offset, panel, panel_stride, steps, c, c_offset, cols, first);
+    case 4:
+      return tile<P, 4, NV>(a, a_offset, panel, panel_stride, steps, c, c_offset, cols, first);
+    case 5:
+      return tile<P, 5, NV>(a, a_offset, panel, panel_stride, steps, c, c_offset, cols, first);
+    default:
+      return tile<P, 6, NV>(a, a_offset, panel, panel_stride, steps, c, c_offset, cols, first);
+  }
+}
+
+// The product of m rows with a panel of `cols` columns: rows in evenly split blocks of at most kTileRows.
+template <class P>
+void multiply(int64_t m, const typename P::Elem* const* a, int64_t a_offset, const typename P::Elem* panel,
+              int64_t panel_stride, int64_t steps, float* const* c, int64_t c_offset, int cols, bool first) {
+  const int64_t blocks = (m + kTileRows - 1) / kTileRows;
+  for (int g = 0; g < cols; g += kTileCols) {
+    const int n = cols - g < kTileCols ? cols - g : kTileCols;
+    const int vecs = (n + kLanes - 1) / kLanes;
+    int64_t i = 0;
+    for (int64_t b = 0; b < blocks; ++b) {
+      const int rows = (int)((m - i + (blocks - b) - 1) / (blocks - b));
+      const typename P::Elem* p = panel + g;
+      switch (vecs) {
+        case 1:
+          tile_rows<P, 1>(rows, a + i, a_offset, p, panel_stride, steps, c + i, c_offset + g, n, first);
+          break;
+        case 2:
+          tile_rows<P, 2>(rows, a + i, a_offset, p, panel_stride, steps, c + i, c_offset + g, n, first);
+          break;
+#if defined(__AVX512F__)
+        case 3:
+          tile_rows<P, 3>(rows, a + i, a_offset, p, panel_stride, steps, c + i, c_offset + g, n, first);
+          break;
+        default:
+          tile_rows<P, 4>(rows, a + i, a_offset, p, panel_stride, steps, c + i, c_offset + g, n, first);
+          break;
+#else
+        default:
+          break;
+#endif
+      }
+      i += rows;
+    }
+  }
+}
+
+#if defined(__AVX512F__)
+// Transposes 16 x 16 dwords: rows of `in` (stride in dwords) become columns of `out`.
+inline void transpose16(const uint32_t* in, int64_t in_stride, uint32_t* out, int64_t out_stride) {
+  __m512i r[16], t[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) r[i] = _mm512_loadu_si512(in + i * in_stride);
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {  // pairs of dwords
+    t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+    t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4;
+       ++i) {  // quadruples: r[4i + j] has columns j, j + 4, j + 8, j + 12 of rows 4i .. 4i + 3
+    r[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
+    r[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
+    r[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
+    r[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
+  }
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    const __m512i a = _mm512_shuffle_i32x4(r[j], r[4 + j], 0x44),
+                  b = _mm512_shuffle_i32x4(r[j], r[4 + j], 0xee);
+    const __m512i c = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0x44),
+                  d = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0xee);
+    _mm512_storeu_si512(out + j * out_stride, _mm512_shuffle_i32x4(a, c, 0x88));
+    _mm512_storeu_si512(out + (j + 4) * out_stride, _mm512_shuffle_i32x4(a, c, 0xdd));
+    _mm512_storeu_si512(out + (j + 8) * out_stride, _mm512_shuffle_i32x4(b, d, 0x88));
+    _mm512_storeu_si512(out + (j + 12) * out_stride, _mm512_shuffle_i32x4(b, d, 0xdd));
+  }
+}
+#endif
+
+// 16 rows of `n` dwords (stride kForwardDepth) into the columns of a forward panel.
+inline void transpose_rows(const void* rows, int64_t n, void* panel) {
+  const uint32_t* in = static_cast<const uint32_t*>(rows);
+  uint32_t* out = static_cast<uint32_t*>(panel);
+  int64_t k = 0;
+#if defined(__AVX512F__)
+  for (; k + 16 <= n; k += 16) transpose16(in + k, kForwardDepth, out + k * kPanelCols, kPanelCols);
+#endif
+  for (; k < n; ++k)
+    for (int r = 0; r < kPackRows; ++r) out[k * kPanelCols + r] = in[r * kForwardDepth + k];
+}
+
+// Turns a decoded row in place into Elems.
+inline void narrow_row(F32Path, float*, int64_t) {}
+inline void narrow_row(Bf16Path, float* row, int64_t n) {
+  convert_row(row, reinterpret_cast<Bf16Path::Elem*>(row), n);
+}
+
+// Forward panel: weight rows [row, row + cols) at elements [k0, k0 + depth), transposed to panel[step][64].
+// `expert` points at the first row; tmp holds kPackRows * kForwardDepth floats.
+template <class P>
+void pack_forward(const NodeView& w, const char* expert, int64_t row, int cols, int64_t k0, int64_t depth,
+                  float* tmp, typename P::Elem* panel) {
+  const int64_t at = k0 / w.block_elements * w.block_bytes;
+  for (int c = 0; c < cols; c += kPackRows) {
+    for (int r = 0; r < kPackRows; ++r) {
+      float* out = tmp + r * kForwardDepth;
+      if (c + r < cols) {
+        w.format->to_f32(expert + (row + c + r) * w.nb[1] + at, out, depth);
+        narrow_row(P{}, out, depth);
+      } else {
+        memset(out, 0, (size_t)kForwardDepth * 4);
+      }
+    }
+    transpose_rows(tmp, elems<P>(depth), panel + c);
+  }
+}
+
+// Backward panel: weight rows [row, row + depth) at elements [k0, k0 + cols), panel[step][256].
+inline void pack_back(F32Path, const NodeView& w, const char* expert, int64_t row, int64_t depth, int64_t k0,
+                      int64_t cols, float*, float* panel) {
+  const int64_t at = k0 / w.block_elements * w.block_bytes;
+  for (int64_t r = 0; r < depth; ++r) {
+    w.format->to_f32(expert + (row + r) * w.nb[1] + at, panel + r * kBackCols, cols);
+    for (int64_t c = cols; c % kTileCols; ++c) panel[r * kBackCols + c] = 0;
+  }
+}
+
+#if defined(__AVX512BF16__)
+inline void pack_back(Bf16Path, const NodeView& w, const char* expert, int64_t row, int64_t depth, int64_t k0,
+                      int64_t cols, float* tmp, uint32_t* panel) {
+  const int64_t at = k0 / w.block_elements * w.block_bytes;
+  float *even = tmp, *odd = tmp + kBackCols;
+  for (int64_t r = 0; r < depth; r += 2) {
+    w.format->to_f32(expert + (row + r) * w.nb[1] + at, even, cols);
+    if (r + 1 < depth) {
+      w.format->to_f32(expert + (row + r + 1) * w.nb[1] + at, odd, cols);
+    } else {
+      memset(odd, 0, (size_t)cols * 4);
+    }
+    for (int64_t c = cols; c % 16; ++c) even[c] = odd[c] = 0;
+    uint32_t* out = panel + r / 2 * kBackCols;
+    for (int64_t c = 0; c < cols; c += 16) {
+      const __m512i lo = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)load(even + c)));
+      const __m512i hi = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)load(odd + c)));
+      _mm512_storeu_si512(out + c, _mm512_or_si512(lo, _mm512_slli_epi32(hi, 16)));
+    }
+  }
+}
+#else
+inline void pack_back(Bf16Path, const NodeView& w, const char* expert, int64_t row, int64_t depth, int64_t k0,
+                      int64_t cols, float* tmp, float* panel) {
+  pack_back(F32Path{}, w, expert, row, depth, k0, cols, tmp, panel);
+  for (int64_t r = 0; r < depth; ++r) convert_row(panel + r * kBackCols, panel + r * kBackCols, cols);
+}
+#endif
+
+// Scratch of one thread.
+struct ThreadScratch {
+  const void** a;  // row pointers of a unit's operands
+  float** c;       // and of its results
+  float* tmp;      // kPackRows * kForwardDepth
+  char* panel;
+};
+constexpr size_t kPanelBytes = (size_t)kBackDepth * kBackCols * 4;
+constexpr size_t kThreadScratchBytes =
+    kPanelBytes + (size_t)kPackRows * kForwardDepth * 4 + 2 * (size_t)kMaxUnitTokens * sizeof(void*);
+static_assert((size_t)kForwardDepth * kPanelCols * 4 <= kPanelBytes, "the forward panel fits too");
+
+inline ThreadScratch thread_scratch(const KernelArgs& args, int thread) {
+  char* p = args.thread_scratch + (size_t)thread * args.thread_scratch_stride;
+  ThreadScratch s;
+  s.panel = p;
+  s.tmp = reinterpret_cast<float*>(p + kPanelBytes);
+  p += kPanelBytes + (size_t)kPackRows * kForwardDepth * 4;
+  s.a = reinterpret_cast<const void**>(p);
+  s.c = reinterpret_cast<float**>(p + kMaxUnitTokens * sizeof(void*));
+  return s;
+}
+
+// The unit of a forward product: m rows against weight rows [n0, n0 + kPanelCols) of one expert.
+template <class P>
+void forward_unit(const NodeView& w, const char* expert, int64_t n0, int64_t m, const ThreadScratch& s) {
+  const typename P::Elem* const* a = reinterpret_cast<const typename P::Elem* const*>(s.a);
+  typename P::Elem* panel = reinterpret_cast<typename P::Elem*>(s.panel);
+  const int cols = (int)(w.ne[1] - n0 < kPanelCols ? w.ne[1] - n0 : kPanelCols);
+  for (int64_t k0 = 0; k0 < w.ne[0]; k0 += kForwardDepth) {
+    const int64_t depth = w.ne[0] - k0 < kForwardDepth ? w.ne[0] - k0 : kForwardDepth;
+    pack_forward<P>(w, expert, n0, cols, k0, depth, s.tmp, panel);
+    multiply<P>(m, a, k0 / P::kPack, panel, kPanelCols, elems<P>(depth), s.c, n0, cols, k0 == 0);
+  }
+}
+
+// The unit of a backward product: m rows against weight columns [k0, k0 + kBackCols) of one expert.
+template <class P>
+void back_unit(const NodeView& w, const char* expert, int64_t k0, int64_t m, const ThreadScratch& s) {
+  const typename P::Elem* const* a = reinterpret_cast<const typename P::Elem* const*>(s.a);
+  typename P::Elem* panel = reinterpret_cast<typename P::Elem*>(s.panel);
+  const int64_t cols = w.ne[0] - k0 < kBackCols ? w.ne[0] - k0 : kBackCols;
+  for (int64_t r0 = 0; r0 < w.ne[1]; r0 += kBackDepth) {
+    const int64_t depth = w.ne[1] - r0 < kBackDepth ? w.ne[1] - r0 : kBackDepth;
+    pack_back(P{}, w, expert, r0, depth, k0, cols, s.tmp, panel);
+    multiply<P>(m, a, r0 / P::kPack, panel, kBackCols, elems<P>(depth), s.c, k0, (int)cols, r0 == 0);
+  }
+}
+
+// Tokens of a unit whose panel takes `macs_per_token`.
+inline int64_t unit_tokens(int64_t macs_per_token) {
+  const int64_t n = kUnitMacs / (macs_per_token + 1);
+  return n < kMinUnitTokens ? kMinUnitTokens : n > kMaxUnitTokens ? kMaxUnitTokens : n;
+}
+
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Row r of a tensor, rows counted over ne1, ne2, ne3.
+inline char* row_of(const NodeView& t, int64_t r) {
+  const int64_t i1 = r % t.ne[1], i2 = r / t.ne[1] % t.ne[2], i3 = r / (t.ne[1] * t.ne[2]);
+  return static_cast<char*>(t.data) + i1 * t.nb[1] + i2 * t.nb[2] + i3 * t.nb[3];
+}
+
+inline int64_t rows_of(const NodeView& t) { return t.ne[1] * t.ne[2] * t.ne[3]; }
+
+constexpr int64_t kConvertRows = 32;  // activation rows of a conversion unit
+
+// Converts rows [unit * kConvertRows, ...) of x into `out`, elems(x.ne[0]) apart.
+template <class P>
+void convert_unit(const NodeView& x, void* out, int64_t unit) {
+  if constexpr (P::kConverts) {
+    const int64_t stride = elems<P>(x.ne[0]), rows = rows_of(x);
+    const int64_t end = (unit + 1) * kConvertRows < rows ? (unit + 1) * kConvertRows : rows;
+    for (int64_t r = unit * kConvertRows; r < end; ++r) {
+      convert_row(reinterpret_cast<const float*>(row_of(x, r)),
+                  static_cast<typename P::Elem*>(out) + r * stride, x.ne[0]);
+    }
+  }
+}
+
+// Row r of x as the tile reads it: where it lies, or in the converted copy.
+template <class P>
+const void* operand_row(const NodeView& x, const void* converted, int64_t r) {
+  if constexpr (P::kConverts) {
+    return static_cast<const typename P::Elem*>(converted) + r * elems<P>(x.ne[0]);
+  } else {
+    return row_of(x, r);
+  }
+}
+
+// Bytes of the converted copy of x.
+template <class P>
+size_t converted_bytes(const NodeView& x) {
+  return P::kConverts ? (size_t)(elems<P>(x.ne[0]) * rows_of(x)) * sizeof(typename P::Elem) : 0;
+}
+
+// Outer products summed over steps: dst[m, n] = sum of a_step[m] b_step[n].  Lanes run over m, in panels of
+// kPanelCols; the b rows are turned so that they run along the steps.  A unit is one panel and up to kOutRows
+// rows n, over all steps.
+constexpr int64_t kOutRows = 96;
+constexpr int64_t kOutDepth = 256;
+constexpr int64_t kTurnedStride =
+    kOutDepth + 16;  // floats; a power of two would put all rows into few cache sets
+constexpr size_t kOutPanelBytes = (size_t)kOutDepth * kPanelCols * 4;
+constexpr size_t kTurnedBytes = (size_t)kOutRows * kTurnedStride * 4;
+
+inline ScratchBytes out_scratch() {
+  return {0, kOutPanelBytes + kTurnedBytes + 2 * (size_t)kOutRows * sizeof(void*)};
+}
+
+// Units of one {M, N} result.
+inline int64_t out_units(int64_t m, int64_t n) { return ceil_div(m, kPanelCols) * ceil_div(n, kOutRows); }
+
+// Unit `u` of the result at `dst` ({M, N}, rows `dst_stride` floats apart).  a_row(step) and b_row(step) give
+// the rows.
+template <class ARow, class BRow>
+void out_unit(float* dst, int64_t m_total, int64_t n_total, int64_t dst_stride, int64_t u, int64_t steps,
+              ARow a_row, BRow b_row, char* scratch) {
+  float* panel = reinterpret_cast<float*>(scratch);
+  float* turned = reinterpret_cast<float*>(scratch + kOutPanelBytes);
+  char* lists = scratch + kOutPanelBytes + kTurnedBytes;
+  const float** rows = reinterpret_cast<const float**>(lists);
+  float** results = reinterpret_cast<float**>(lists + kOutRows * sizeof(void*));
+  const int64_t panels = ceil_div(m_total, kPanelCols), m0 = u % panels * kPanelCols,
+                n0 = u / panels * kOutRows;
+  const int cols = (int)(m_total - m0 < kPanelCols ? m_total - m0 : kPanelCols);
+  const int64_t n = n_total - n0 < kOutRows ? n_total - n0 : kOutRows;
+  for (int64_t i = 0; i < n; ++i) {
+    rows[i] = turned + i * kTurnedStride;
+    results[i] = dst + (n0 + i) * dst_stride;
+    if (steps == 0) memset(results[i] + m0, 0, (size_t)cols * 4);
+  }
+  for (int64_t s0 = 0; s0 < steps; s0 += kOutDepth) {
+    const int64_t depth = steps - s0 < kOutDepth ? steps - s0 : kOutDepth;
+    for (int64_t s = 0; s < depth; ++s) {
+      float* p = panel + s * kPanelCols;
+      memcpy(p, a_row(s0 + s) + m0, (size_t)cols * 4);
+      for (int c = cols; c % kLanes; ++c) p[c] = 0;
+      const float* x = b_row(s0 + s) + n0;
+      for (int64_t i = 0; i < n; ++i) turned[i * kTurnedStride + s] = x[i];
+    }
+    multiply<F32Path>(n, rows, 0, panel, kPanelCols, depth, results, m0, cols, s0 == 0);
+  }
+}
+
+}  // namespace
+}  // namespace tandem::TANDEM_ISA
