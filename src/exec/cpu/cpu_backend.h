@@ -1,0 +1,41 @@
+// Runs graphs on the CPU: picks a kernel per node (the best ISA level that takes it, then the reference),
+// gives it scratch, and splits it into units over the pool.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "base/isa.h"
+#include "base/kernel.h"
+#include "exec/backend.h"
+
+namespace tandem {
+
+class CpuBackend final : public Backend {
+ public:
+  // Results depend on the level, never on the number of threads.
+  CpuBackend(ThreadPool& pool, IsaLevel level);
+
+  MemoryNeed plan(const Graph& graph, int n_nodes) override;
+  void run(Graph& graph, int n_nodes, std::span<std::byte> memory, Priority priority) override;
+
+  IsaLevel level() const { return level_; }
+  int n_threads() const { return pool_.n_threads(); }
+  // For the plan tests: no sharing, guard bytes.
+  void set_plan_options(const PlanOptions& options) { plan_options_ = options; }
+  // Which kernel takes a node: its level's name or "reference"; `refusals` collects the reasons of those that
+  // did not.
+  const char* explain(const Node& node, std::string* refusals) const;
+  // Why a level's own kernel would not take a node; null if it would.  For any level of the build, whether or
+  // not this machine runs it: all levels are compiled from one source, and the base level's judgement is
+  // asked.
+  static const char* refusal(const Node& node, IsaLevel level);
+
+ private:
+  const CpuKernel* choose(const Node& node, const KernelArgs& args, IsaLevel* level) const;
+
+  ThreadPool& pool_;
+  IsaLevel level_;
+  PlanOptions plan_options_;
+};
+
+}  // namespace tandem
