@@ -1,0 +1,47 @@
+// qwen3: grouped-query attention with per-head RMS norm of q and k and NEOX rotary positions, SwiGLU
+// feed-forward. Source: architectures.md 1.9, 3.
+#include "models/qwen3/qwen3.h"
+
+#include <cmath>
+
+namespace tandem {
+
+Tensor qwen3_attention(Build& b, const LayerWeights& w, Tensor x) {
+  const HParams& h = b.hparams();
+  const int64_t n_tokens = x.ne(1);
+  const Tensor n = b.norm(w.attn_norm, x);
+  Tensor q = reshape(b.lin(w.attn_q, n), {h.d_head, h.n_head, n_tokens});
+  Tensor k = reshape(b.lin(w.attn_k, n), {h.d_head, h.n_head_kv, n_tokens});
+  const Tensor v = reshape(b.lin(w.attn_v, n), {h.d_head_v, h.n_head_kv, n_tokens});
+  q = b.rope(b.norm(w.attn_q_norm, q));
+  k = b.rope(b.norm(w.attn_k_norm, k));
+  const Tensor o = b.attend(q, k, v, 1.f / std::sqrt(static_cast<float>(h.d_head)));
+  return add(x, b.lin(w.attn_output, reshape(o, {h.d_head_v * h.n_head, n_tokens})));
+}
+
+namespace {
+
+constexpr LayerWeightSpec kWeights[] = {
+    TANDEM_QWEN3_ATTENTION_WEIGHTS,
+    {"blk.{}.ffn_gate.weight", &LayerWeights::ffn_gate,
+     [](const HParams& h) { return Shape(h.n_embd, h.n_ff); }, "ffn_gate"},
+    {"blk.{}.ffn_up.weight", &LayerWeights::ffn_up, [](const HParams& h) { return Shape(h.n_embd, h.n_ff); },
+     "ffn_up"},
+    {"blk.{}.ffn_down.weight", &LayerWeights::ffn_down,
+     [](const HParams& h) { return Shape(h.n_ff, h.n_embd); }, "ffn_down"},
+};
+
+Tensor layer(Build& b, const LayerWeights& w, Tensor x) {
+  x = qwen3_attention(b, w, x);
+  const Tensor n = b.norm(w.ffn_norm, x);
+  const Tensor gate = b.lin(w.ffn_gate, n);
+  const Tensor up = b.lin(w.ffn_up, n);
+  return add(x, b.lin(w.ffn_down, swiglu(gate, up)));
+}
+
+}  // namespace
+
+extern const ArchDef qwen3_arch{
+    .name = "qwen3", .read = nullptr, .layer_weights = kWeights, .layer = layer, .moe = false};
+
+}  // namespace tandem
