@@ -1,0 +1,40 @@
+#include "app/engine.h"
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace tandem {
+
+IsaLevel chosen_isa(const Options& options) {
+  const std::string& name = options.text(Opt::Isa);
+  if (name.empty()) return best_isa();
+  const std::optional<IsaLevel> level = isa_of_name(name);
+  TANDEM_CHECK(level);  // a choice of the options table
+  if (!isa_supported(*level)) {
+    fail(Code::Unsupported,
+         "the instruction set {} (TANDEM_ISA or --isa) is not available here; the best is {}", name,
+         isa_name(best_isa()));
+  }
+  return *level;
+}
+
+int chosen_threads(const Options& options) {
+  const int64_t n = options.integer(Opt::Threads);
+  return n > 0 ? static_cast<int>(n) : default_threads();
+}
+
+Engine::Engine(const Options& options) : pool(chosen_threads(options)), backend(pool, chosen_isa(options)) {
+  if (options.integer(Opt::GpuLayers) != 0) log_warn("-ngl has no effect: there is no GPU backend");
+  log_info("{} threads, instruction set {}", pool.n_threads(), isa_name(backend.level()));
+}
+
+Precision chosen_precision(const Options& options, const Engine& engine) {
+  const std::string& name = options.text(Opt::Precision);
+  if (!name.empty()) return name == "bf16" ? Precision::BF16 : Precision::F32;
+  const bool training = options.command() == Command::Train || options.command() == Command::Check;
+  return training && engine.backend.level() == IsaLevel::avx512_bf16 ? Precision::BF16 : Precision::F32;
+}
+
+const char* precision_name(Precision precision) { return precision == Precision::BF16 ? "bf16" : "f32"; }
+
+}  // namespace tandem

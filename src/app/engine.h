@@ -1,0 +1,28 @@
+// The machine side of a command: threads, instruction set, backend, precision.
+#pragma once
+#include "base/isa.h"
+#include "base/options.h"
+#include "base/thread_pool.h"
+#include "exec/cpu/cpu_backend.h"
+#include "graph/graph.h"
+
+namespace tandem {
+
+// The level of --isa, by default the best one.  Throws: Unsupported for one this machine or binary does not
+// have.
+IsaLevel chosen_isa(const Options& options);
+int chosen_threads(const Options& options);
+
+struct Engine {
+  // Says once that -ngl has no effect.
+  explicit Engine(const Options& options);
+
+  ThreadPool pool;
+  CpuBackend backend;
+};
+
+// --precision; without it f32, or in training bf16 where the kernels multiply bf16 in hardware.
+Precision chosen_precision(const Options& options, const Engine& engine);
+const char* precision_name(Precision precision);
+
+}  // namespace tandem
