@@ -31,7 +31,7 @@ __attribute__((target("avx512f"))) float fma_loop_avx512(int64_t n) {
     for (int i = 0; i < 12; ++i) sum[i] = _mm512_fmadd_ps(sum[i], a, b);
   }
   for (int i = 1; i < 12; ++i) sum[0] = _mm512_add_ps(sum[0], sum[i]);
-  return _mm512_reduce_add_ps(sum[0]);
+  return sum[0][0];
 }
 
 __attribute__((target("avx2,fma"))) float fma_loop_avx2(int64_t n) {
