@@ -5,9 +5,10 @@ if(TANDEM_TESTS)
   find_package(benchmark REQUIRED)
 endif()
 
-# What a sanitizer is told at run time; every finding ends the process.
+# What a sanitizer is told at run time; every finding ends the process.  Stacks stay where they are: the fake ones of
+# detect_stack_use_after_return are not aligned for 64-byte vectors (g++ 12), and AVX-512 kernels fault on them.
 set(TANDEM_TEST_ENVIRONMENT
-  "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1"
+  "ASAN_OPTIONS=detect_stack_use_after_return=0:strict_string_checks=1"
   "UBSAN_OPTIONS=print_stacktrace=1"
   "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1")
 

@@ -47,7 +47,7 @@ TEST(Memory, TouchedBuffersAreAnonymousMemory) {
   for (size_t i = 0; i < a.bytes(); i += 4096) a.data()[i] = std::byte{1};
   const size_t grown = anonymous_memory_bytes() - before;
   EXPECT_GE(grown, size_t{31} << 20);
-  EXPECT_LE(grown, size_t{36} << 20);
+  EXPECT_LE(grown, size_t{40} << 20);  // the address sanitizer adds an eighth for its shadow
   EXPECT_GT(available_memory_bytes(), size_t{1} << 20);
 }
 
