@@ -46,9 +46,14 @@ TANDEM_OP_CASES(CROSS_ENTROPY_LOSS) {
          Tensor x = view_strided(c.input("x", {50, 5}), {33, 5}, {4, 200, 1000, 1000}, 28);
          return cross_entropy_loss(x, c.ids("labels", {5}, 33));
        }},
-      {"several units",
+      {"two units and a token",
        [](CaseBuilder& c) {
-         return cross_entropy_loss(c.input("logits", {30, 600}, -3, 3), c.ids("labels", {600}, 30));
+         return cross_entropy_loss(c.input("logits", {30, 529}, -3, 3), c.ids("labels", {529}, 30));
+       }},
+      {"the labels are the largest",
+       [](CaseBuilder& c) {
+         Tensor logits = c.input("logits", {150, 12}, -3, 3);
+         return cross_entropy_loss(logits, reshape(top_k(logits, 1), {12}));
        }},
       {"long vocabulary",
        [](CaseBuilder& c) {
@@ -89,6 +94,11 @@ TANDEM_OP_CASES(CROSS_ENTROPY_LOSS_BACK) {
        [](CaseBuilder& c) {
          Tensor logits = scale(c.input("x", {65, 4}, -4, 4), 1.5f);
          return cross_entropy_loss_back(logits, c.ids("labels", {4}, 65), c.input("dnll", {4}));
+       }},
+      {"over dead logits, two units and a token",
+       [](CaseBuilder& c) {
+         Tensor logits = scale(c.input("x", {30, 529}, -4, 4), 1.5f);
+         return cross_entropy_loss_back(logits, c.ids("labels", {529}, 30), c.input("dnll", {529}));
        }},
       {"long vocabulary",
        [](CaseBuilder& c) {

@@ -21,8 +21,8 @@ std::vector<OpCase> binary_cases(Tensor (*op)(Tensor, Tensor)) {
       {"tiled along ne3", {5, 2, 3, 4}, {5, 2, 3, 2}},
       {"tiled in all axes", {6, 4, 4, 6}, {3, 2, 1, 2}},
       {"rows of one element", {1, 8, 9}, {1, 8, 9}},
-      {"several units", {1000, 41}, {1000}},
-      {"flat, several units", {129, 400}, {129, 400}},
+      {"two units and a row", {1000, 33}, {1000}},
+      {"flat, two units and an element", {3, 10923}, {3, 10923}},
   };
   std::vector<OpCase> cases;
   for (const Shapes& s : kShapes) {
@@ -46,6 +46,18 @@ std::vector<OpCase> binary_cases(Tensor (*op)(Tensor, Tensor)) {
                      Tensor a = c.input("a", {21, 3}), b = c.input("b", {21, 3});
                      return op(scale(a, 2.f), op(scale(b, 3.f), a));
                    }});
+  cases.push_back({"gradient of a alone", [op](CaseBuilder& c) {
+                     return op(c.input("a", {21, 3}), c.constant("b", {21, 3}));
+                   }});
+  cases.push_back({"gradient of b alone", [op](CaseBuilder& c) {
+                     return op(c.constant("a", {21, 3}), c.input("b", {21, 3}));
+                   }});
+  cases.push_back({"over a dead source, tiled, several units", [op](CaseBuilder& c) {
+                     return op(scale(c.input("a", {1000, 40}), 2.f), c.input("b", {1000}));
+                   }});
+  cases.push_back({"over a dead source, flat, several units", [op](CaseBuilder& c) {
+                     return op(scale(c.input("a", {40000}), 2.f), c.input("b", {40000}));
+                   }});
   return cases;
 }
 
@@ -65,6 +77,10 @@ TANDEM_OP_CASES(SCALE) {
       {"strided",
        [](CaseBuilder& c) {
          return scale(view_strided(c.input("x", {24, 5}), {17, 5}, {4, 96, 480, 480}, 16), 3.f);
+       }},
+      {"overlapping rows",
+       [](CaseBuilder& c) {
+         return scale(view_strided(c.input("x", {11}), {4, 8}, {4, 4, 32, 32}, 0), 3.f);
        }},
       {"several units", [](CaseBuilder& c) { return scale(c.input("x", {40000}), 0.3f); }},
   };

@@ -27,6 +27,14 @@ TANDEM_OP_CASES(SWIGLU) {
        [](CaseBuilder& c) {
          return swiglu(c.input("gate", {768, 43}, -4, 4), c.input("up", {768, 43}));
        }},
+      {"gradient of the gate alone",
+       [](CaseBuilder& c) {
+         return swiglu(c.input("gate", {21, 3}), c.constant("up", {21, 3}));
+       }},
+      {"gradient of up alone",
+       [](CaseBuilder& c) {
+         return swiglu(c.constant("gate", {21, 3}), c.input("up", {21, 3}));
+       }},
       {"over a dead source",
        [](CaseBuilder& c) {
          return swiglu(scale(c.input("gate", {21, 3}), 3.f), scale(c.input("up", {21, 3}), 2.f));

@@ -25,6 +25,13 @@ std::vector<int32_t> packed(std::initializer_list<int> lengths) {
   return first_key;
 }
 
+// Every other token sees all keys, the others only themselves and what follows.
+std::vector<int32_t> every_other(int n_tokens, int n_past) {
+  std::vector<int32_t> first_key(static_cast<size_t>(n_tokens));
+  for (int i = 0; i < n_tokens; i += 2) first_key[static_cast<size_t>(i)] = n_past + i;
+  return first_key;
+}
+
 // What both ops start from.
 struct Inputs {
   Tensor q, k, v, k_past, v_past, first_key;
@@ -76,6 +83,8 @@ TANDEM_OP_CASES(FLASH_ATTN) {
       forward_case("packed sequences", {8, 8, 4, 2, 90, 0, packed({20, 1, 33, 36})}),
       forward_case("packed sequences over the past", {8, 8, 2, 1, 8, 70, {3, 3, 66, 66, 66, 74, 74, 74}}),
       forward_case("first keys go up and down", {8, 8, 2, 1, 6, 3, {2, 0, 5, 1, 7, 4}}),
+      forward_case("tokens fill the lanes, a kv head each", {8, 8, 2, 2, 32}),
+      forward_case("wide heads behind a long past", {128, 128, 1, 1, 48, 600}),
       forward_case("strided", {12, 8, 4, 2, 9, 0, {}, true}),
       forward_case("strided with a past", {12, 8, 4, 2, 3, 6, {}, true}),
       {"scores far apart",
@@ -111,6 +120,8 @@ TANDEM_OP_CASES(FLASH_ATTN_BACK) {
       back_case("packed sequences", {8, 8, 4, 2, 90, 0, packed({20, 1, 33, 36})}),
       back_case("packed sequences over the past", {8, 8, 2, 1, 8, 70, {3, 3, 66, 66, 66, 74, 74, 74}}),
       back_case("first keys go up and down", {8, 8, 2, 1, 6, 3, {2, 0, 5, 1, 7, 4}}),
+      back_case("first keys go up and down over several units", {8, 8, 2, 1, 70, 3, every_other(70, 3)}),
+      back_case("wide values, two units of queries", {4, 4096, 2, 1, 8}),
       back_case("strided with a past", {12, 8, 4, 2, 3, 6, {}, true}),
   };
 }

@@ -73,7 +73,7 @@ TANDEM_OP_CASES(GET_ROWS_BACK) {
        }},
       {"columns in parts",
        [](CaseBuilder& c) {
-         return get_rows_back(c.input("dy", {131, 900}), c.ids("ids", {900}, 400), 400);
+         return get_rows_back(c.input("dy", {129, 900}), c.ids("ids", {900}, 400), 400);
        }},
       {"router with an expert twice and some never",
        [](CaseBuilder& c) {

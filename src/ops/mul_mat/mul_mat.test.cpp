@@ -68,6 +68,14 @@ TANDEM_OP_CASES(MUL_MAT) {
          return mul_mat(c.weight("w", DType::F32, {16, 5}),
                         view_strided(c.input("x", {20, 6}), {16, 6}, {4, 80, 480, 480}, 8));
        }},
+      {"31 rows",
+       [](CaseBuilder& c) {
+         return mul_mat(c.weight("w", DType::F32, {20, 31}), c.input("x", {20, 5}));
+       }},
+      {"more tokens than a unit has",
+       [](CaseBuilder& c) {
+         return mul_mat(c.weight("w", DType::F32, {5, 70}), c.input("x", {5, 1030}));
+       }},
       {"trained w, rank 4",
        [](CaseBuilder& c) {
          return mul_mat(c.input("w", {24, 4}), c.input("x", {24, 9}));
@@ -95,6 +103,10 @@ TANDEM_OP_CASES(MUL_MAT_BACK) {
                   }};
   });
   cases.push_back(
+      {"one row", [](CaseBuilder& c) {
+         return mul_mat_back(c.weight("w", DType::F32, {70, 1}), c.input("dy", {1, 4}), c.graph().precision);
+       }});
+  cases.push_back(
       {"columns over several chunks", [](CaseBuilder& c) {
          return mul_mat_back(c.weight("w", DType::F32, {517, 3}), c.input("dy", {3, 2}), c.graph().precision);
        }});
@@ -119,6 +131,10 @@ TANDEM_OP_CASES(OUT_PROD) {
       {"batched",
        [](CaseBuilder& c) {
          return out_prod(c.input("a", {5, 3, 2}), c.input("b", {6, 3, 2}));
+       }},
+      {"many units",
+       [](CaseBuilder& c) {
+         return out_prod(c.input("a", {700, 300}), c.input("b", {200, 300}));
        }},
       {"one token",
        [](CaseBuilder& c) {
@@ -177,6 +193,21 @@ TANDEM_OP_CASES(MUL_MAT_ID) {
       {"trained experts, one b row per slot",
        [](CaseBuilder& c) {
          return mul_mat_id(c.input("as", {2, 9, 3}), c.input("b", {2, 2, 5}), c.ids("ids", {2, 5}, 3, true));
+       }},
+      {"b shared by as many slots as there are tokens",
+       [](CaseBuilder& c) {
+         return mul_mat_id(c.weight("as", DType::F32, {12, 9, 5}), c.input("b", {12, 1, 3}),
+                           c.ids("ids", {3, 3}, 5, true));
+       }},
+      {"n_b 2 of k 4, two tokens",
+       [](CaseBuilder& c) {
+         return mul_mat_id(c.weight("as", DType::F32, {12, 9, 5}), c.input("b", {12, 2, 2}),
+                           c.ids("ids", {4, 2}, 5, true));
+       }},
+      {"16 experts",
+       [](CaseBuilder& c) {
+         return mul_mat_id(c.weight("as", DType::F32, {8, 6, 16}), c.input("b", {8, 1, 19}),
+                           c.ids("ids", {3, 19}, 16, true));
        }},
       {"strided b",
        [](CaseBuilder& c) {
@@ -307,6 +338,11 @@ TANDEM_OP_CASES(OUT_PROD_ID) {
          return out_prod_id(view_strided(c.input("a", {14, 2, 6}), {9, 2, 6}, {4, 56, 112, 672}, 12),
                             view_strided(c.input("b", {8, 4, 6}), {5, 2, 6}, {4, 64, 128, 768}, 8),
                             c.ids_of("ids", {2, 6}, Ids{0, 2, 2, 2, 3, 0, 3, 2, 0, 0, 2, 3}), 4);
+       }},
+      {"many units",
+       [](CaseBuilder& c) {
+         return out_prod_id(c.input("a", {260, 1, 150}), c.input("b", {200, 2, 150}),
+                            c.ids("ids", {2, 150}, 4), 4);
        }},
       {"one slot",
        [](CaseBuilder& c) {

@@ -30,9 +30,13 @@ TANDEM_OP_CASES(RMS_NORM) {
          return rms_norm(view_strided(c.input("x", {20, 3, 4, 2}), {17, 3, 2, 2}, {4, 80, 480, 960}, 8),
                          1e-6f);
        }},
-      {"several units",
+      {"two units and a row",
        [](CaseBuilder& c) {
-         return rms_norm(c.input("x", {20, 2100}), 1e-6f);
+         return rms_norm(c.input("x", {20, 1561}), 1e-6f);
+       }},
+      {"three vectors and a rest",
+       [](CaseBuilder& c) {
+         return rms_norm(c.input("x", {53, 4}), 1e-6f);
        }},
       {"long row",
        [](CaseBuilder& c) {
@@ -56,6 +60,10 @@ TANDEM_OP_CASES(RMS_NORM_BACK) {
          return rms_norm_back(view_strided(c.input("dy", {20, 3, 4, 2}), {17, 3, 2, 2}, {4, 80, 480, 960}, 8),
                               view_strided(c.input("x", {18, 3, 4, 2}), {17, 3, 2, 2}, {4, 72, 432, 864}, 4),
                               1e-6f);
+       }},
+      {"three vectors and a rest",
+       [](CaseBuilder& c) {
+         return rms_norm_back(c.input("dy", {53, 4}), c.input("x", {53, 4}), 1e-6f);
        }},
       {"tail",
        [](CaseBuilder& c) {

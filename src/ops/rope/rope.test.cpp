@@ -40,6 +40,8 @@ std::vector<OpCase> cases_of(Turn turn) {
                   {.kind = RopeKind::Neox, .n_rot = 16, .base = 5e5f, .scale = 0.25f}),
       golden_like("yarn, ramp rounded", turn, yarn(1)),
       golden_like("yarn, ramp as it is", turn, yarn(0)),
+      golden_like("yarn, a ramp over less than a pair", turn,
+                  {.kind = RopeKind::Neox, .n_rot = 4, .yarn_factor = 32.f, .yarn_n_ctx_orig = 4096}),
       {"llama 3 factors",
        [=](CaseBuilder& c) {
          return turn(c.input("x", {16, 2, 5}), c.ids_of("pos", {5}, kPositions),
@@ -53,13 +55,17 @@ std::vector<OpCase> cases_of(Turn turn) {
        [=](CaseBuilder& c) {
          return turn(c.input("x", {48, 3, 4}), c.ids("pos", {4, 4}, 4000), {}, imrope(40, 4, 6, 2, 6));
        }},
+      {"imrope of heights alone",
+       [=](CaseBuilder& c) {
+         return turn(c.input("x", {16, 2, 4}), c.ids("pos", {4, 4}, 4000), {}, imrope(16, 0, 8, 0, 0));
+       }},
       {"imrope, fewer heights and widths than times",
        [=](CaseBuilder& c) {
          return turn(c.input("x", {34, 2, 4}), c.ids("pos", {4, 4}, 4000), {}, imrope(32, 5, 4, 4, 3));
        }},
-      {"several units",
+      {"five units and a token",
        [=](CaseBuilder& c) {
-         return turn(c.input("x", {20, 3, 500}), c.ids("pos", {500}, 4000), {}, neox(16));
+         return turn(c.input("x", {20, 3, 431}), c.ids("pos", {431}, 4000), {}, neox(16));
        }},
       {"heads of 128",
        [=](CaseBuilder& c) {

@@ -16,6 +16,10 @@ TANDEM_OP_CASES(SOFT_MAX) {
        [](CaseBuilder& c) {
          return soft_max(c.input("x", {60, 4, 70}));
        }},
+      {"two units and a row, over a dead source",
+       [](CaseBuilder& c) {
+         return soft_max(scale(c.input("x", {60, 241}), 2.f));
+       }},
       {"one element",
        [](CaseBuilder& c) {
          return mul(soft_max(c.constant("x", {1, 3})), c.input("y", {1, 3}));

@@ -44,6 +44,10 @@ TANDEM_OP_CASES(TOP_K) {
        [](CaseBuilder& c) {
          return top_k(c.constant("x", {16, 3, 2, 2}), 4);
        }},
+      {"a unit and a row",
+       [](CaseBuilder& c) {
+         return top_k(c.constant("x", {16, 257}), 2);
+       }},
       {"four dimensions, strided",
        [](CaseBuilder& c) {
          return top_k(view_strided(c.constant("x", {20, 3, 4, 2}), {17, 3, 2, 2}, {4, 80, 480, 960}, 8), 3);

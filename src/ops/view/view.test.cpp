@@ -32,6 +32,26 @@ TANDEM_OP_CASES(VIEW) {
          Tensor x = view_strided(c.input("x", {5, 3, 4}), {5, 4, 3}, {4, 60, 20, 240}, 0);
          return mul(view_strided(x, {3, 2, 2}, {4, 120, 20, 40}, 60 + 20 + 8), c.input("y", {3, 2, 2}));
        }},
+      {"view of a strided tensor across two of its axes",
+       [](CaseBuilder& c) {
+         Tensor x = view_strided(c.input("x", {7, 2, 3}), {5, 2, 3}, {4, 28, 56, 168}, 4);
+         return mul(view_strided(x, {3, 5}, {4, 28, 140, 140}, 4), c.input("y", {3, 5}));
+       }},
+      {"view of swapped axes of two",
+       [](CaseBuilder& c) {
+         Tensor x = view_strided(c.input("x", {5, 2, 3}), {5, 3, 2}, {4, 40, 20, 120}, 0);
+         return mul(view_strided(x, {3, 2, 2}, {4, 40, 20, 40}, 40 + 4), c.input("y", {3, 2, 2}));
+       }},
+      {"view of a strided tensor with an axis of one",
+       [](CaseBuilder& c) {
+         Tensor x = view_strided(c.input("x", {7, 3}), {5, 1, 3}, {4, 8, 28, 84}, 0);
+         return mul(view_strided(x, {3, 3}, {4, 28, 84, 84}, 8), c.input("y", {3, 3}));
+       }},
+      {"view of a repeated row",
+       [](CaseBuilder& c) {
+         Tensor x = view_strided(c.input("x", {9, 2}), {5, 3, 2}, {4, 0, 36, 72}, 0);
+         return mul(view_strided(x, {4, 2}, {4, 36, 72, 72}, 4), c.input("y", {4, 2}));
+       }},
       {"overlapping rows",
        [](CaseBuilder& c) {
          return mul(view_strided(c.input("x", {11}), {4, 8}, {4, 4, 32, 32}, 0), c.input("y", {4, 8}));
