@@ -111,6 +111,8 @@ TEST(ThreadPool, ServingGoesFirst) {
     serving = true;
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   };
+  // The step's last unit lowers the flag itself: its caller may be descheduled after the step has ended.
+  const auto serve_last = [](const void*, int64_t, int) noexcept { serving = false; };
   std::thread trainer([&] {
     const Task task{train, nullptr, 1'000'000};
     pool.run({&task, 1}, Priority::Training);
@@ -119,14 +121,14 @@ TEST(ThreadPool, ServingGoesFirst) {
   for (int step = 0; step < 20; ++step) {
     // Several tasks, so that threads run dry between them and would take training units if they might.
     std::vector<Task> tasks(8, Task{serve, nullptr, 1});
+    tasks.push_back({serve_last, nullptr, 1});
     pool.run(tasks, Priority::Serving);
-    serving = false;
   }
   const int before = training_units;
   while (training_units < before + 10) std::this_thread::yield();  // training goes on afterwards
   stop = true;
   trainer.join();
-  // A unit that was claimed just before the step may still see the flag that the step's first unit sets.
+  // A unit that each thread had claimed just before a step may still see the flag that its first unit sets.
   EXPECT_LE(begun_while_serving.load(), 20 * kThreads);
 }
 
