@@ -59,10 +59,9 @@ class FreeList {
 // May the result of `node` take the bytes of its source s?  Only if that source dies here, and whatever other
 // source looks into the same bytes is that very tensor and may be overwritten too.
 bool may_overwrite(const Node& node, int s, uint32_t inplace, const std::vector<int32_t>& last_use) {
-  if (!(inplace >> s & 1)) return false;
+  if (!(inplace >> s & 1) || !fits_in_place(node, s)) return false;
   const Node* src = node.src[static_cast<size_t>(s)];
-  if (!src || !in_arena(*src) || last_use[static_cast<size_t>(src->index)] != node.index) return false;
-  if (src->bytes() != node.bytes() || !src->contiguous() || !node.contiguous()) return false;
+  if (!in_arena(*src) || last_use[static_cast<size_t>(src->index)] != node.index) return false;
   for (int i = 0; i < node.n_src; ++i) {
     const Node* other = node.src[static_cast<size_t>(i)];
     if (other && other->root == src->root && (other != src || !(inplace >> i & 1))) return false;
@@ -71,6 +70,12 @@ bool may_overwrite(const Node& node, int s, uint32_t inplace, const std::vector<
 }
 
 }  // namespace
+
+bool fits_in_place(const Node& node, int s) {
+  const Node* src = node.src[static_cast<size_t>(s)];
+  return src && op_def(node.op).inplace >> s & 1 && src->bytes() == node.bytes() && src->contiguous() &&
+         node.contiguous();
+}
 
 Plan plan_arena(const Graph& graph, int n_nodes, const PlanOptions& options) {
   const size_t n = static_cast<size_t>(n_nodes);

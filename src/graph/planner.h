@@ -20,6 +20,9 @@ struct Plan {
       storage;  // per node: the node whose bytes it uses (itself, or the source it overwrites)
 };
 
+// Whether the op lets the result of `node` take the bytes of source s, as far as sizes tell.
+bool fits_in_place(const Node& node, int s);
+
 // Plans the first n_nodes nodes.  A tensor's bytes are free again after its last use; every result that
 // nothing uses stays until the end, so outputs can be read after the run.
 Plan plan_arena(const Graph& graph, int n_nodes, const PlanOptions& options = {});

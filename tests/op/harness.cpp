@@ -9,6 +9,7 @@
 
 #include "graph/autodiff.h"
 #include "graph/op_def.h"
+#include "graph/planner.h"
 #include "ops/mul_mat/mul_mat.h"
 #include "tests/op/blocks.h"
 #include "tests/op/corruptions.h"
@@ -437,6 +438,9 @@ Verdict support_case(const OpList& list, const OpCase& c, HarnessBuilder& builde
         fmt::format("{}{}{}{}", v.message.empty() ? "" : ", ", taken, refusals.empty() ? "" : "; ", refusals);
     if (list.has_kernels && taken == "reference" && refusals.empty()) {
       return {.pass = false, .message = "kernels are listed, but the reference runs for no given reason"};
+    }
+    for (int s = 0; s < node.n_src; ++s) {
+      if (fits_in_place(node, s)) v.message += fmt::format("; in place of source {}", s);
     }
   }
   if (!has_rule(list)) {

@@ -6,6 +6,7 @@
 
 #include "exec/cpu/cpu_backend.h"
 #include "graph/op_def.h"
+#include "graph/planner.h"
 #include "tests/op/case_builder.h"
 #include "tests/op/harness.h"
 
@@ -23,12 +24,14 @@ constexpr const char* kHead =
     "- **gradient of**: the sources that can have one. `none`: no gradient passes through, and asking for "
     "one is an\n"
     "  error when the graph is built; so it is for every source that is not named, frozen weights and ids "
-    "among them.\n\n";
+    "among them.\n"
+    "- **in place of**: the sources whose memory the result may take when nobody needs them any more.\n\n";
 
 // What the cases of an op say about one format.
 struct Row {
   std::map<IsaLevel, std::set<std::string>> runs;
   std::set<size_t> differentiable;  // sources
+  std::set<size_t> overwritten;     // sources
 };
 
 // The type that tells apart the rows of an op: weights are first sources.
@@ -50,7 +53,7 @@ std::string ops_markdown() {
     table += fmt::format(" {} |", isa_name(level));
     rule += "---|";
   }
-  table += " gradient of |\n" + rule + "---|\n";
+  table += " gradient of | in place of |\n" + rule + "---|---|\n";
   for (const OpList& list : op_lists()) {
     if (list.op == Op::LEAF) continue;
     const OpDef& def = op_def(list.op);
@@ -67,6 +70,7 @@ std::string ops_markdown() {
         for (size_t s = 0; s < static_cast<size_t>(node.n_src); ++s) {
           if (node.src[s] && node.src[s]->type == DType::F32 && !(def.no_grad >> s & 1))
             row.differentiable.insert(s);
+          if (fits_in_place(node, static_cast<int>(s))) row.overwritten.insert(s);
         }
         for (IsaLevel level : compiled_isa_levels()) {
           const char* refused = list.has_kernels ? CpuBackend::refusal(node, level) : nullptr;
@@ -79,14 +83,18 @@ std::string ops_markdown() {
       }
     }
     for (const auto& [type, row] : rows) {
-      std::vector<std::string> gradients;
-      for (size_t s : row.differentiable)
-        gradients.push_back(names.contains(s) ? names[s] : fmt::format("source {}", s));
+      const auto name_of_source = [&](size_t s) {
+        return names.contains(s) ? names[s] : fmt::format("source {}", s);
+      };
+      std::vector<std::string> gradients, overwritten;
+      for (size_t s : row.differentiable) gradients.push_back(name_of_source(s));
+      for (size_t s : row.overwritten) overwritten.push_back(name_of_source(s));
       table += fmt::format("| {} | {} |", list.name, name_of(type));
       for (IsaLevel level : compiled_isa_levels())
         table += fmt::format(" {} |", fmt::join(row.runs.at(level), ", "));
       const bool none = def.backward == kNoGrad || gradients.empty();
-      table += none ? " none |\n" : fmt::format(" {} |\n", fmt::join(gradients, ", "));
+      table += none ? " none |" : fmt::format(" {} |", fmt::join(gradients, ", "));
+      table += overwritten.empty() ? " - |\n" : fmt::format(" {} |\n", fmt::join(overwritten, ", "));
     }
   }
   if (!notes.empty()) notes = "\nRefused by the kernels, so the reference runs:\n" + notes;

@@ -78,14 +78,10 @@ void ref_back(const RefArgs<T>& args) {
   const RefTensor<T>&z = args.src[0], &labels = args.src[1], &dnll = args.src[2], &dz = args.dst;
   for (int64_t t = 0; t < z.ne[1]; ++t) {
     const int32_t label = labels.id(t);
-    if (label < 0) {
-      for (int64_t i = 0; i < z.ne[0]; ++i) dz(i, t) = T(0);
-      continue;
-    }
     const double shift = re(z(first_largest(z, t), t));
     const T sum = sum_exp(z, t, shift);
     for (int64_t i = 0; i < z.ne[0]; ++i) {
-      dz(i, t) = (std::exp(z(i, t) - T(shift)) / sum - T(i == label ? 1 : 0)) * dnll(t);
+      dz(i, t) = label < 0 ? T(0) : (std::exp(z(i, t) - T(shift)) / sum - T(i == label ? 1 : 0)) * dnll(t);
     }
   }
 }
@@ -102,7 +98,6 @@ extern const OpDef CROSS_ENTROPY_LOSS_BACK_def{.name = "CROSS_ENTROPY_LOSS_BACK"
                                                .n_src = 3,
                                                .infer = infer_back,
                                                .backward = kNoGrad,
-                                               .no_grad = 2,
                                                .inplace = 1,
                                                TANDEM_REF(ref_back)};
 

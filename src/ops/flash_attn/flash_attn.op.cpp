@@ -215,7 +215,6 @@ extern const OpDef FLASH_ATTN_BACK_def{.name = "FLASH_ATTN_BACK",
                                        .n_required = 3,
                                        .infer = infer_back,
                                        .backward = kNoGrad,
-                                       .no_grad = 1u << kFirstKey,
                                        TANDEM_REF(ref_back)};
 
 }  // namespace tandem

@@ -65,11 +65,7 @@ void ref_back(const RefArgs<T>& args) {
 
 extern const OpDef GET_ROWS_def{
     .name = "GET_ROWS", .n_src = 2, .infer = infer, .backward = back, .no_grad = 2, TANDEM_REF(ref)};
-extern const OpDef GET_ROWS_BACK_def{.name = "GET_ROWS_BACK",
-                                     .n_src = 2,
-                                     .infer = infer_back,
-                                     .backward = kNoGrad,
-                                     .no_grad = 2,
-                                     TANDEM_REF(ref_back)};
+extern const OpDef GET_ROWS_BACK_def{
+    .name = "GET_ROWS_BACK", .n_src = 2, .infer = infer_back, .backward = kNoGrad, TANDEM_REF(ref_back)};
 
 }  // namespace tandem

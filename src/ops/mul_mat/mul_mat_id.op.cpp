@@ -132,17 +132,12 @@ void ref_out_prod(const RefArgs<T>& args) {
 
 extern const OpDef MUL_MAT_ID_def{
     .name = "MUL_MAT_ID", .n_src = 3, .infer = infer, .backward = back, .no_grad = 1u << 2, TANDEM_REF(ref)};
-extern const OpDef MUL_MAT_ID_BACK_def{.name = "MUL_MAT_ID_BACK",
-                                       .n_src = 3,
-                                       .infer = infer_back,
-                                       .backward = kNoGrad,
-                                       .no_grad = 1u << 2,
-                                       TANDEM_REF(ref_back)};
+extern const OpDef MUL_MAT_ID_BACK_def{
+    .name = "MUL_MAT_ID_BACK", .n_src = 3, .infer = infer_back, .backward = kNoGrad, TANDEM_REF(ref_back)};
 extern const OpDef OUT_PROD_ID_def{.name = "OUT_PROD_ID",
                                    .n_src = 3,
                                    .infer = infer_out_prod,
                                    .backward = kNoGrad,
-                                   .no_grad = 1u << 2,
                                    TANDEM_REF(ref_out_prod)};
 
 }  // namespace tandem

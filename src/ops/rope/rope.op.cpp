@@ -152,7 +152,6 @@ extern const OpDef ROPE_BACK_def{.name = "ROPE_BACK",
                                  .n_required = 2,
                                  .infer = infer,
                                  .backward = kNoGrad,
-                                 .no_grad = 6,
                                  .inplace = 1,
                                  TANDEM_REF(ref_back)};
 

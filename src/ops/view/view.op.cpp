@@ -28,7 +28,7 @@ int64_t span_bytes(DType type, const Shape& ne, const int64_t* nb_from_1) {
 }
 
 // Throws Internal unless a window of this shape stays within `bytes`.
-void expect_inside(const Node& y, DType type, const Shape& ne, const ViewParams& p, int64_t bytes) {
+void expect_inside(Op op, DType type, const Shape& ne, const ViewParams& p, int64_t bytes) {
   const TypeInfo& info = type_info(type);
   bool fits =
       p.offset_bytes >= 0 && p.offset_bytes % info.block_bytes == 0 && ne[0] % info.block_elements == 0;
@@ -38,14 +38,15 @@ void expect_inside(const Node& y, DType type, const Shape& ne, const ViewParams&
   if (fits) return;
   fail(Code::Internal,
        "{}: a window of shape {} with strides {}, {}, {} at byte {} does not lie in {} bytes of {}",
-       op_name(y.op), to_string(ne), p.nb[0], p.nb[1], p.nb[2], p.offset_bytes, bytes, name_of(type));
+       op_name(op), to_string(ne), p.nb[0], p.nb[1], p.nb[2], p.offset_bytes, bytes, name_of(type));
 }
 
 void infer_view(Node& y, Sources src) {
   const ViewParams& p = params_of<ViewParams>(y);
   const Node& x = *src[0];
   const Shape ne = shape_of(p);
-  expect_inside(y, x.type, ne, p, x.elements() > 0 ? span_bytes(x.type, x.ne, x.nb.data() + 1) : 0);
+  TANDEM_CHECK(x.contiguous());
+  expect_inside(y.op, x.type, ne, p, x.elements() > 0 ? row_bytes(x.type, x.elements()) : 0);
   y.type = x.type;
   y.ne = ne;
   y.nb = {type_info(x.type).block_bytes, p.nb[0], p.nb[1], p.nb[2]};
@@ -54,80 +55,14 @@ void infer_view(Node& y, Sources src) {
   y.home = x.home;
 }
 
-// The dimensions of x that can be told apart by strides, and where a step of each leads in a contiguous copy
-// of x.
-class Layout {
- public:
-  explicit Layout(const Node& x) {
-    int64_t contiguous_bytes = type_info(x.type).block_bytes;
-    for (int i = 0; i < kMaxDims; ++i) {
-      const int64_t n = x.ne[i], nb = x.nb[static_cast<size_t>(i)];
-      Dim* last = n_dims_ ? &dims_[static_cast<size_t>(n_dims_ - 1)] : nullptr;
-      if (last && nb == last->n * last->nb && contiguous_bytes == last->n * last->contiguous_nb) {
-        last->n *= n;
-      } else if (n > 1 && nb > 0) {
-        dims_[static_cast<size_t>(n_dims_++)] = {n, nb, contiguous_bytes, 0};
-      }
-      contiguous_bytes *= n;
-    }
-  }
-
-  // Takes `steps` steps of nb bytes in x; returns the bytes of one step in the copy.  Throws Unsupported if a
-  // step does not end on an element of x.
-  int64_t walk(int64_t nb, int64_t steps) {
-    int64_t result = 0, rest = nb, smaller_than = INT64_MAX;
-    while (Dim* dim = widest(smaller_than)) {
-      result += rest / dim->nb * dim->contiguous_nb;
-      dim->last += rest / dim->nb * steps;
-      rest %= dim->nb;
-      smaller_than = dim->nb;
-      if (dim->last >= dim->n) leaves();
-    }
-    if (rest && steps) leaves();
-    return result;
-  }
-
- private:
-  struct Dim {
-    int64_t n, nb, contiguous_nb;
-    int64_t last;  // index of the last element walked to
-  };
-  Dim* widest(int64_t smaller_than) {
-    Dim* found = nullptr;
-    for (int i = 0; i < n_dims_; ++i) {
-      Dim& dim = dims_[static_cast<size_t>(i)];
-      if (dim.nb < smaller_than && (!found || dim.nb > found->nb)) found = &dim;
-    }
-    return found;
-  }
-  [[noreturn]] static void leaves() {
-    fail(Code::Unsupported,
-         "VIEW: no gradient for a window that shows more than the strided tensor it is a view of");
-  }
-
-  std::array<Dim, kMaxDims> dims_{};
-  int n_dims_ = 0;
-};
-
 void back_view(BackwardCtx& c) {
   if (!c.needs(0)) return;
   const Node &y = *c.out.node, &x = *y.src[0];
-  if (y.elements() == x.elements() && y.contiguous() && x.contiguous()) {
-    c.grad(0, reshape(c.dout.node->contiguous() ? c.dout : cont(c.dout), x.ne));
+  if (y.elements() == x.elements() && y.contiguous() && c.dout.node->contiguous()) {
+    c.grad(0, reshape(c.dout, x.ne));  // all of x: nothing to spread out
     return;
   }
-  Strides nb = y.nb;
-  int64_t offset_bytes = params_of<ViewParams>(y).offset_bytes;
-  if (!x.contiguous()) {
-    Layout layout(x);
-    offset_bytes = layout.walk(offset_bytes, 1);
-    for (int i = 0; i < kMaxDims; ++i) {
-      int64_t& step = nb[static_cast<size_t>(i)];
-      const int64_t in_copy = layout.walk(step, y.ne[i] - 1);
-      if (i > 0) step = in_copy;
-    }
-  }
-  c.grad(0, view_back(c.dout, x.ne, nb, offset_bytes));
+  c.grad(0, view_back(c.dout, x.ne, y.nb, params_of<ViewParams>(y).offset_bytes));
 }
 
 // Nothing to do: whoever runs references lets dst look into the source's numbers, as the executors do.
@@ -138,7 +73,7 @@ void infer_view_back(Node& y, Sources src) {
   const ViewParams& p = params_of<ViewParams>(y);
   expect_f32(y, src, 0);
   y.ne = shape_of(p);
-  expect_inside(y, DType::F32, src[0]->ne, p, row_bytes(DType::F32, y.ne.elements()));
+  expect_inside(y.op, DType::F32, src[0]->ne, p, row_bytes(DType::F32, y.ne.elements()));
 }
 
 template <class T>
@@ -185,6 +120,14 @@ void ref_cont(const RefArgs<T>& args) {
 
 Tensor view_strided(Tensor x, const Shape& ne, const Strides& nb, int64_t offset_bytes) {
   TANDEM_CHECK(nb[0] == type_info(x.type()).block_bytes);
+  // A window onto a window is one onto what that one shows, so the source of a VIEW is always contiguous.
+  if (x.node->op == Op::VIEW) {
+    const Node& window = *x.node;
+    expect_inside(Op::VIEW, window.type, ne, view_params(ne, nb, offset_bytes),
+                  window.elements() > 0 ? span_bytes(window.type, window.ne, window.nb.data() + 1) : 0);
+    offset_bytes += params_of<ViewParams>(window).offset_bytes;
+    x = {window.src[0], x.graph};
+  }
   return x.graph->emit(Op::VIEW, {x}, view_params(ne, nb, offset_bytes));
 }
 
