@@ -13,6 +13,9 @@ constexpr int kMaxSrc = 8;
 // start at a block.  Filled by formats/<type>/<type>.cpu.cpp.
 struct FormatKernels {
   void (*to_f32)(const void* blocks, float* dst, int64_t n);
+  // The same values rounded to the nearest bf16, ties to even, subnormal ones to zero.  Null where the level
+  // has no bf16 arithmetic, and for types that nobody has sped up: then to_f32 and a conversion do.
+  void (*to_bf16)(const void* blocks, uint16_t* dst, int64_t n);
 };
 
 // A tensor as a kernel sees it: ne counts elements and nb bytes per step of each dimension, fastest first.
@@ -67,7 +70,7 @@ struct CpuKernel {
 #define TANDEM_KERNEL(NAME)          \
   extern const CpuKernel NAME##_cpu; \
   const CpuKernel NAME##_cpu
-// The same for the decoding functions of a format: `TANDEM_FORMAT_KERNELS(Q8_0) = {to_f32};`
+// The same for the decoding functions of a format: `TANDEM_FORMAT_KERNELS(Q8_0) = {to_f32, to_bf16};`
 #define TANDEM_FORMAT_KERNELS(NAME)          \
   extern const FormatKernels NAME##_kernels; \
   const FormatKernels NAME##_kernels

@@ -250,4 +250,48 @@ TANDEM_INLINE uint16_t f32_to_bf16(float x) {
   return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
 }
 
+#if defined(__AVX512BF16__)
+
+// --- rows of bf16, where the machine computes with them ---
+// Conversion is to nearest, ties to even; subnormal values become zero, as the instruction has it.  Codes of
+// up to five bits are looked up in a table of rounded values, 32 at a time.
+
+TANDEM_INLINE Vec iota() {
+  return Vec{0.f, 1.f, 2.f, 3.f, 4.f, 5.f, 6.f, 7.f, 8.f, 9.f, 10.f, 11.f, 12.f, 13.f, 14.f, 15.f};
+}
+
+// 32 values rounded, those of `low` first.
+TANDEM_INLINE __m512i round_bf16(Vec low, Vec high) {
+  return (__m512i)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
+}
+
+// A table of sixteen values; look_up() ignores all but the low four bits of a code.
+TANDEM_INLINE __m512i table_of_16(Vec values) {
+  return _mm512_broadcast_i64x4((__m256i)_mm512_cvtneps_pbh((__m512)values));
+}
+
+// The values of 32 codes, one per 16-bit lane; all but the low five bits are ignored.
+TANDEM_INLINE __m512i look_up(__m512i table, __m512i codes) { return _mm512_permutexvar_epi16(codes, table); }
+
+// 32 bytes, each widened to a lane of 16 bits.
+TANDEM_INLINE __m512i load_u8x32(const uint8_t* p) {
+  return _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i*)p));
+}
+
+// The low halves of 16 bytes, then their high halves, in the low four bits of 32 lanes; the bits above are
+// anything.
+TANDEM_INLINE __m512i load_nibbles(const uint8_t* p) {
+  const __m128i packed = _mm_loadu_si128((const __m128i*)p);
+  return _mm512_cvtepu8_epi16(_mm256_set_m128i(_mm_srli_epi16(packed, 4), packed));
+}
+
+TANDEM_INLINE void store_bf16(uint16_t* p, __m512i v) { _mm512_storeu_si512(p, v); }
+
+// The first n of 16 values, rounded, to p.  n in [0, 16].
+TANDEM_INLINE void store_bf16_n(uint16_t* p, Vec v, int n) {
+  _mm256_mask_storeu_epi16(p, (__mmask16)((1u << n) - 1u), (__m256i)_mm512_cvtneps_pbh((__m512)v));
+}
+
+#endif
+
 }  // namespace tandem::TANDEM_ISA

@@ -5,8 +5,10 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 
+#include "base/half.h"
 #include "formats/format_kernels.h"
 
 namespace tandem::test {
@@ -103,6 +105,40 @@ double round_trip_rmse(DType type, std::span<const float> x) {
   return std::sqrt(error / power);
 }
 
+namespace {
+
+// `want` rounded, in the same two ways; bits are compared, but any NaN is as good as another, and a value
+// below the normal range may be kept where nothing is computed.
+void expect_rounded(const FormatKernels& kernels, DType type, std::span<const uint8_t> blocks,
+                    std::span<const float> want) {
+  const TypeInfo& info = type_info(type);
+  const auto n = static_cast<int64_t>(want.size());
+  constexpr uint16_t kGuard = 0x7fad;
+  for (int64_t step : {n, int64_t{info.block_elements}}) {
+    std::vector<uint16_t> got(want.size() + 32, kGuard);
+    for (int64_t i = 0; i < n; i += step) {
+      kernels.to_bf16(blocks.data() + row_bytes(type, i), got.data() + i, step);
+      ASSERT_EQ(got[static_cast<size_t>(i + step)], kGuard)
+          << info.name << " wrote past element " << i + step;
+    }
+    for (size_t i = 0; i < want.size(); ++i) {
+      const float value = bf16_to_f32(got[i]);
+      if (std::isnan(want[i])) {
+        ASSERT_TRUE(std::isnan(value)) << info.name << " element " << i;
+      } else if (std::fabs(want[i]) < std::numeric_limits<float>::min()) {
+        ASSERT_LE(std::fabs(value), std::numeric_limits<float>::min()) << info.name << " element " << i;
+      } else {
+        ASSERT_EQ(got[i], f32_to_bf16(want[i])) << info.name << " element " << i << " of " << n << ", "
+                                                << step << " at a time: got " << value << " for " << want[i];
+      }
+    }
+    for (size_t i = want.size(); i < got.size(); ++i) ASSERT_EQ(got[i], kGuard);
+  }
+  kernels.to_bf16(blocks.data(), nullptr, 0);
+}
+
+}  // namespace
+
 void expect_kernels_equal_reference(DType type, std::span<const uint8_t> blocks) {
   const TypeInfo& info = type_info(type);
   const std::vector<float> want = decode(type, blocks);
@@ -128,6 +164,7 @@ void expect_kernels_equal_reference(DType type, std::span<const uint8_t> blocks)
       for (size_t i = want.size(); i < got.size(); ++i) ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), kGuard);
     }
     kernels->to_f32(blocks.data(), nullptr, 0);  // an empty row touches nothing
+    if (kernels->to_bf16) expect_rounded(*kernels, type, blocks, want);
   }
 }
 

@@ -44,7 +44,8 @@ std::vector<float> gaussian(int64_t n, float sigma, uint64_t seed);
 double round_trip_rmse(DType type, std::span<const float> x);
 
 // Expects the kernels of every level this machine runs to give the reference's bits: over all blocks at once,
-// over each block alone, and without touching what lies behind.
+// over each block alone, and without touching what lies behind; where they decode to bf16, those bits
+// rounded.
 void expect_kernels_equal_reference(DType type, std::span<const uint8_t> blocks);
 
 }  // namespace tandem::test

@@ -35,15 +35,19 @@ TANDEM_INLINE Vec choose(const Table& table, IVec codes) {
 #endif
 }
 
+// d times the scale of sub-block b.
+TANDEM_INLINE float step_of(const BlockIQ4_XS* block, int b) {
+  uint32_t scales_l;
+  memcpy(&scales_l, block->scales_l, 4);
+  const uint32_t scale = (scales_l >> 4 * b & 15) | ((uint32_t)block->scales_h >> 2 * b & 3) << 4;
+  return f16_to_f32(block->d) * (float)((int32_t)scale - 32);
+}
+
 void to_f32(const void* blocks, float* __restrict dst, int64_t n) {
   const BlockIQ4_XS* __restrict block = (const BlockIQ4_XS*)blocks;
   for (int64_t i = 0; i < n; i += 256, ++block) {
-    const float d = f16_to_f32(block->d);
-    uint32_t scales_l;
-    memcpy(&scales_l, block->scales_l, 4);
     for (int b = 0; b < 8; ++b) {
-      const uint32_t scale = (scales_l >> 4 * b & 15) | ((uint32_t)block->scales_h >> 2 * b & 3) << 4;
-      const Table values = values_at(set1(d * (float)((int32_t)scale - 32)));
+      const Table values = values_at(set1(step_of(block, b)));
       for (int l = 0; l < 16; l += kLanes) {
         const IVec packed = load_u8(block->qs + 16 * b + l);
         store(dst + i + 32 * b + l, choose(values, packed));
@@ -53,8 +57,22 @@ void to_f32(const void* blocks, float* __restrict dst, int64_t n) {
   }
 }
 
+#if defined(__AVX512BF16__)
+void to_bf16(const void* blocks, uint16_t* __restrict dst, int64_t n) {
+  const BlockIQ4_XS* __restrict block = (const BlockIQ4_XS*)blocks;
+  for (int64_t i = 0; i < n; i += 256, ++block) {
+    for (int b = 0; b < 8; ++b) {
+      const __m512i table = table_of_16(values_at(set1(step_of(block, b))).v[0]);
+      store_bf16(dst + i + 32 * b, look_up(table, load_nibbles(block->qs + 16 * b)));
+    }
+  }
+}
+#else
+constexpr void (*to_bf16)(const void*, uint16_t*, int64_t) = nullptr;
+#endif
+
 }  // namespace
 
-TANDEM_FORMAT_KERNELS(IQ4_XS) = {to_f32};
+TANDEM_FORMAT_KERNELS(IQ4_XS) = {to_f32, to_bf16};
 
 }  // namespace tandem::TANDEM_ISA

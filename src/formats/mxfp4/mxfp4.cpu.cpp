@@ -50,8 +50,20 @@ void to_f32(const void* blocks, float* __restrict dst, int64_t n) {
   }
 }
 
+#if defined(__AVX512BF16__)
+void to_bf16(const void* blocks, uint16_t* __restrict dst, int64_t n) {
+  const BlockMXFP4* __restrict block = (const BlockMXFP4*)blocks;
+  for (int64_t i = 0; i < n; i += 32, ++block) {
+    const __m512i table = table_of_16(values_at(set1(half_scale(block->e))).v[0]);
+    store_bf16(dst + i, look_up(table, load_nibbles(block->qs)));
+  }
+}
+#else
+constexpr void (*to_bf16)(const void*, uint16_t*, int64_t) = nullptr;
+#endif
+
 }  // namespace
 
-TANDEM_FORMAT_KERNELS(MXFP4) = {to_f32};
+TANDEM_FORMAT_KERNELS(MXFP4) = {to_f32, to_bf16};
 
 }  // namespace tandem::TANDEM_ISA

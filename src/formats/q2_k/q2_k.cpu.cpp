@@ -32,8 +32,40 @@ void to_f32(const void* blocks, float* __restrict dst, int64_t n) {
   }
 }
 
+#if defined(__AVX512BF16__)
+void to_bf16(const void* blocks, uint16_t* __restrict dst, int64_t n) {
+  const BlockQ2_K* __restrict block = (const BlockQ2_K*)blocks;
+  // The table of 128 elements: four values of each of eight sub-blocks.  A group of 32 has two of them.
+  const Vec codes = {0.f, 1.f, 2.f, 3.f, 0.f, 1.f, 2.f, 3.f, 0.f, 1.f, 2.f, 3.f, 0.f, 1.f, 2.f, 3.f};
+  const IVec owner = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3};
+  const __m512i second = _mm512_maskz_set1_epi16(0xffff0000u, 4);
+  for (int64_t i = 0; i < n; i += 256, ++block) {
+    const IVec packed_scales = load_u8(block->scales);
+    const Vec steps = set1(f16_to_f32(block->d)) * to_float(packed_scales & 15);
+    const Vec offsets = set1(f16_to_f32(block->dmin)) * to_float(packed_scales >> 4);
+    for (int h = 0; h < 2; ++h) {
+      const auto values = [&](int first) {  // of four sub-blocks
+        const __m512i from = (__m512i)(owner + first);
+        return (Vec)_mm512_permutexvar_ps(from, (__m512)steps) * codes -
+               (Vec)_mm512_permutexvar_ps(from, (__m512)offsets);
+      };
+      const __m512i table = round_bf16(values(8 * h), values(8 * h + 4));
+      __m512i packed = load_u8x32(block->qs + 32 * h);
+      for (int j = 0; j < 4; ++j) {
+        const __m512i code = _mm512_and_si512(packed, _mm512_set1_epi16(3));
+        const __m512i sub_block = _mm512_add_epi16(second, _mm512_set1_epi16((int16_t)(8 * j)));
+        store_bf16(dst + i + 128 * h + 32 * j, look_up(table, _mm512_add_epi16(code, sub_block)));
+        packed = _mm512_srli_epi16(packed, 2);
+      }
+    }
+  }
+}
+#else
+constexpr void (*to_bf16)(const void*, uint16_t*, int64_t) = nullptr;
+#endif
+
 }  // namespace
 
-TANDEM_FORMAT_KERNELS(Q2_K) = {to_f32};
+TANDEM_FORMAT_KERNELS(Q2_K) = {to_f32, to_bf16};
 
 }  // namespace tandem::TANDEM_ISA

@@ -43,8 +43,40 @@ void to_f32(const void* blocks, float* __restrict dst, int64_t n) {
   }
 }
 
+#if defined(__AVX512BF16__)
+void to_bf16(const void* blocks, uint16_t* __restrict dst, int64_t n) {
+  const BlockQ3_K* __restrict block = (const BlockQ3_K*)blocks;
+  // The table of 64 elements: eight values of each of four sub-blocks.  A group of 32 has two of them.
+  const Vec codes = {-4.f, -3.f, -2.f, -1.f, 0.f, 1.f, 2.f, 3.f, -4.f, -3.f, -2.f, -1.f, 0.f, 1.f, 2.f, 3.f};
+  const IVec owner = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1};
+  const __m512i second = _mm512_maskz_set1_epi16(0xffff0000u, 8);
+  for (int64_t i = 0; i < n; i += 256, ++block) {
+    float steps[16];
+    unpack_scales(block, steps);
+    const __m512i high = load_u8x32(block->hmask);
+    for (int h = 0; h < 2; ++h) {
+      const __m512i low = load_u8x32(block->qs + 32 * h);
+      const auto values = [&](int first) {  // of two sub-blocks
+        return (Vec)_mm512_permutexvar_ps((__m512i)(owner + first), (__m512)load(steps)) * codes;
+      };
+      __m512i table{};
+      for (int j = 0; j < 4; ++j) {
+        if (j % 2 == 0) table = round_bf16(values(8 * h + 2 * j), values(8 * h + 2 * j + 2));
+        const __m512i two = _mm512_and_si512(_mm512_srli_epi16(low, (unsigned)(2 * j)), _mm512_set1_epi16(3));
+        const __mmask32 third = _mm512_test_epi16_mask(high, _mm512_set1_epi16((int16_t)(1 << (4 * h + j))));
+        const __m512i code = _mm512_mask_add_epi16(two, third, two, _mm512_set1_epi16(4));
+        const __m512i sub_block = _mm512_add_epi16(second, _mm512_set1_epi16((int16_t)(16 * (j % 2))));
+        store_bf16(dst + i + 128 * h + 32 * j, look_up(table, _mm512_add_epi16(code, sub_block)));
+      }
+    }
+  }
+}
+#else
+constexpr void (*to_bf16)(const void*, uint16_t*, int64_t) = nullptr;
+#endif
+
 }  // namespace
 
-TANDEM_FORMAT_KERNELS(Q3_K) = {to_f32};
+TANDEM_FORMAT_KERNELS(Q3_K) = {to_f32, to_bf16};
 
 }  // namespace tandem::TANDEM_ISA

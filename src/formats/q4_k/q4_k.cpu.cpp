@@ -48,8 +48,28 @@ void to_f32(const void* blocks, float* __restrict dst, int64_t n) {
   }
 }
 
+#if defined(__AVX512BF16__)
+void to_bf16(const void* blocks, uint16_t* __restrict dst, int64_t n) {
+  const BlockQ4_K* __restrict block = (const BlockQ4_K*)blocks;
+  for (int64_t i = 0; i < n; i += 256, ++block) {
+    float scales[4][4];
+    unpack_scales(block, scales);
+    const auto table = [&](int j) {  // of sub-block j
+      return table_of_16(set1(scales[j % 4][j / 4]) * iota() - set1(scales[j % 4][2 + j / 4]));
+    };
+    for (int j = 0; j < 8; j += 2) {
+      const __m512i packed = load_u8x32(block->qs + 16 * j);
+      store_bf16(dst + i + 32 * j, look_up(table(j), packed));
+      store_bf16(dst + i + 32 * j + 32, look_up(table(j + 1), _mm512_srli_epi16(packed, 4)));
+    }
+  }
+}
+#else
+constexpr void (*to_bf16)(const void*, uint16_t*, int64_t) = nullptr;
+#endif
+
 }  // namespace
 
-TANDEM_FORMAT_KERNELS(Q4_K) = {to_f32};
+TANDEM_FORMAT_KERNELS(Q4_K) = {to_f32, to_bf16};
 
 }  // namespace tandem::TANDEM_ISA

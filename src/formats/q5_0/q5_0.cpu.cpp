@@ -29,8 +29,25 @@ void to_f32(const void* blocks, float* __restrict dst, int64_t n) {
   }
 }
 
+#if defined(__AVX512BF16__)
+void to_bf16(const void* blocks, uint16_t* __restrict dst, int64_t n) {
+  const BlockQ5_0* __restrict block = (const BlockQ5_0*)blocks;
+  const Vec low = iota() - set1(16.f), high = iota();
+  for (int64_t i = 0; i < n; i += 32, ++block) {
+    const Vec d = set1(f16_to_f32(block->d));
+    __mmask32 fifth;
+    memcpy(&fifth, block->qh, 4);
+    const __m512i codes = _mm512_and_si512(load_nibbles(block->qs), _mm512_set1_epi16(15));
+    store_bf16(dst + i, look_up(round_bf16(d * low, d * high),
+                                _mm512_mask_add_epi16(codes, fifth, codes, _mm512_set1_epi16(16))));
+  }
+}
+#else
+constexpr void (*to_bf16)(const void*, uint16_t*, int64_t) = nullptr;
+#endif
+
 }  // namespace
 
-TANDEM_FORMAT_KERNELS(Q5_0) = {to_f32};
+TANDEM_FORMAT_KERNELS(Q5_0) = {to_f32, to_bf16};
 
 }  // namespace tandem::TANDEM_ISA

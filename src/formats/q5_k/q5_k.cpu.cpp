@@ -49,8 +49,31 @@ void to_f32(const void* blocks, float* __restrict dst, int64_t n) {
   }
 }
 
+#if defined(__AVX512BF16__)
+void to_bf16(const void* blocks, uint16_t* __restrict dst, int64_t n) {
+  const BlockQ5_K* __restrict block = (const BlockQ5_K*)blocks;
+  const Vec low = iota(), high = iota() + set1(16.f);
+  for (int64_t i = 0; i < n; i += 256, ++block) {
+    float scales[4][4];
+    unpack_scales(block, scales);
+    const __m512i fifths = load_u8x32(block->qh);
+    for (int j = 0; j < 8; ++j) {
+      const Vec step = set1(scales[j % 4][j / 4]), offset = set1(scales[j % 4][2 + j / 4]);
+      const __m512i table = round_bf16(step * low - offset, step * high - offset);
+      const __m512i packed = _mm512_srli_epi16(load_u8x32(block->qs + 32 * (j / 2)), (unsigned)(4 * (j % 2)));
+      const __m512i four = _mm512_and_si512(packed, _mm512_set1_epi16(15));
+      const __mmask32 fifth = _mm512_test_epi16_mask(fifths, _mm512_set1_epi16((int16_t)(1 << j)));
+      const __m512i codes = _mm512_mask_add_epi16(four, fifth, four, _mm512_set1_epi16(16));
+      store_bf16(dst + i + 32 * j, look_up(table, codes));
+    }
+  }
+}
+#else
+constexpr void (*to_bf16)(const void*, uint16_t*, int64_t) = nullptr;
+#endif
+
 }  // namespace
 
-TANDEM_FORMAT_KERNELS(Q5_K) = {to_f32};
+TANDEM_FORMAT_KERNELS(Q5_K) = {to_f32, to_bf16};
 
 }  // namespace tandem::TANDEM_ISA

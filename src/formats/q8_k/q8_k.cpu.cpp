@@ -17,6 +17,6 @@ void to_f32(const void* blocks, float* __restrict dst, int64_t n) {
 
 }  // namespace
 
-TANDEM_FORMAT_KERNELS(Q8_K) = {to_f32};
+TANDEM_FORMAT_KERNELS(Q8_K) = {to_f32, nullptr};
 
 }  // namespace tandem::TANDEM_ISA

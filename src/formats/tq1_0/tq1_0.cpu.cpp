@@ -41,6 +41,6 @@ void to_f32(const void* blocks, float* __restrict dst, int64_t n) {
 
 }  // namespace
 
-TANDEM_FORMAT_KERNELS(TQ1_0) = {to_f32};
+TANDEM_FORMAT_KERNELS(TQ1_0) = {to_f32, nullptr};
 
 }  // namespace tandem::TANDEM_ISA

@@ -1,6 +1,7 @@
 // The building blocks of every product here: a panel of decoded weights, laid out so that lanes run over
-// output columns and the contraction runs down the panel, and a register tile of up to 6 rows.  For kernel
-// files only.
+// output columns and the contraction runs down the panel, and a register tile of up to 6 rows.  A panel is
+// cut into groups of kTileCols columns, panel[group][step][kTileCols]: what a tile reads lies together and
+// stays in the first cache.  For kernel files only.
 //
 // An output element is one chain of multiply-adds in the order of the contraction, whatever shares its tile:
 // rows do not depend on their neighbours, on the split into units or on the threads.
@@ -21,11 +22,14 @@ constexpr int kTileVecs = 4;  // 24 accumulators of 32 registers
 constexpr int kTileVecs = 2;  // 12 of 16
 #endif
 constexpr int kTileCols = kTileVecs * kLanes;
-constexpr int kPanelCols = 64;          // weight rows of a forward panel
-constexpr int kBackCols = 256;          // weight columns of a backward panel: one K-quant block
-constexpr int kForwardDepth = 256;      // contraction of a forward panel, elements: one K-quant block
-constexpr int kBackDepth = 128;         // contraction of a backward panel, weight rows
-constexpr int kPackRows = 16;           // weight rows decoded at a time for a forward panel
+constexpr int kPanelCols = 64;      // weight rows of a forward panel
+constexpr int kBackCols = 256;      // weight columns of a backward panel: one K-quant block
+constexpr int kForwardDepth = 256;  // contraction of a forward panel, elements: one K-quant block
+constexpr int kBackDepth = 128;     // contraction of a backward panel, weight rows
+constexpr int kPackRows = kTileCols < 16 ? kTileCols : 16;  // weight rows decoded at a time, forward
+constexpr int64_t kDecodeElements = 256;                    // what is decoded of a row at a time, at most
+constexpr int64_t kTmpStride =
+    kDecodeElements + 16;               // dwords of a decoded row; no power of two, for the cache's sake
 constexpr int64_t kUnitMacs = 1 << 24;  // multiply-adds of a unit: about 0.1 ms
 constexpr int64_t kMinUnitTokens = 96;  // fewer, and decoding the panel would cost more than multiplying
 constexpr int64_t kMaxUnitTokens = 1024;
@@ -91,8 +95,8 @@ inline void convert_row(const float* x, uint32_t* out, int64_t n) {
 
 // C[m][0..cols) (+)= sum over `steps` of a[m][step] * panel[step][0..cols).  m rows, NV vectors of columns.
 template <class P, int MR, int NV>
-void tile(const typename P::Elem* const* a, int64_t a_offset, const typename P::Elem* panel,
-          int64_t panel_stride, int64_t steps, float* const* c, int64_t c_offset, int cols, bool first) {
+void tile(const typename P::Elem* const* a, int64_t a_offset, const typename P::Elem* panel, int64_t steps,
+          float* const* c, int64_t c_offset, int cols, bool first) {
   Vec acc[MR][NV];
   const int tail = cols - (NV - 1) * kLanes;
 #pragma GCC unroll 8
@@ -110,7 +114,7 @@ void tile(const typename P::Elem* const* a, int64_t a_offset, const typename P::
     Vec b[NV];
 #pragma GCC unroll 8
     for (int j = 0; j < NV; ++j) b[j] = load(reinterpret_cast<const float*>(panel) + j * kLanes);
-    panel += panel_stride;
+    panel += kTileCols;
 #pragma GCC unroll 8
     for (int i = 0; i < MR; ++i) {
       const Vec x = P::broadcast(rows[i] + s);
@@ -134,48 +138,67 @@ void tile(const typename P::Elem* const* a, int64_t a_offset, const typename P::
 
 template <class P, int NV>
 void tile_rows(int rows, const typename P::Elem* const* a, int64_t a_offset, const typename P::Elem* panel,
-               int64_t panel_stride, int64_t steps, float* const* c, int64_t c_offset, int cols, bool first) {
+               int64_t steps, float* const* c, int64_t c_offset, int cols, bool first) {
   switch (rows) {
     case 1:
-      return tile<P, 1, NV>(a, a_offset, panel, panel_stride, steps, c, c_offset, cols, first);
+      return tile<P, 1, NV>(a, a_offset, panel, steps, c, c_offset, cols, first);
     case 2:
-      return tile<P, 2, NV>(a, a_offset, panel, panel_stride, steps, c, c_offset, cols, first);
+      return tile<P, 2, NV>(a, a_offset, panel, steps, c, c_offset, cols, first);
     case 3:
-      return tile<P, 3, NV>(a, a_offset, panel, panel_stride, steps, c, c_offset, cols, first);
+      return tile<P, 3, NV>(a, a_offset, panel, steps, c, c_offset, cols, first);
     case 4:
-      return tile<P, 4, NV>(a, a_offset, panel, panel_stride, steps, c, c_offset, cols, first);
+      return tile<P, 4, NV>(a, a_offset, panel, steps, c, c_offset, cols, first);
     case 5:
-      return tile<P, 5, NV>(a, a_offset, panel, panel_stride, steps, c, c_offset, cols, first);
+      return tile<P, 5, NV>(a, a_offset, panel, steps, c, c_offset, cols, first);
     default:
-      return tile<P, 6, NV>(a, a_offset, panel, panel_stride, steps, c, c_offset, cols, first);
+      return tile<P, 6, NV>(a, a_offset, panel, steps, c, c_offset, cols, first);
   }
 }
+
+// Weight blocks that will be decoded next, fetched into the second cache a few at a time between tiles, so
+// that their way from memory is hidden behind the multiplications.
+struct Ahead {
+  const char* at;  // the next row's
+  int64_t stride;
+  int64_t rows;   // left to fetch
+  int64_t bytes;  // of each
+
+  void fetch(int64_t n) {
+#if defined(__GNUC__)
+    for (; n > 0 && rows > 0; --n, --rows, at += stride) {
+      for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(at + b, 0, 2);
+    }
+#endif
+  }
+};
 
 // The product of m rows with a panel of `cols` columns: rows in evenly split blocks of at most kTileRows.
 template <class P>
 void multiply(int64_t m, const typename P::Elem* const* a, int64_t a_offset, const typename P::Elem* panel,
-              int64_t panel_stride, int64_t steps, float* const* c, int64_t c_offset, int cols, bool first) {
+              int64_t steps, float* const* c, int64_t c_offset, int cols, bool first, Ahead ahead) {
   const int64_t blocks = (m + kTileRows - 1) / kTileRows;
-  for (int g = 0; g < cols; g += kTileCols) {
+  const int64_t calls = blocks * ((cols + kTileCols - 1) / kTileCols),
+                each = (ahead.rows + calls - 1) / calls;
+  for (int g = 0; g < cols; g += kTileCols, panel += steps * kTileCols) {
     const int n = cols - g < kTileCols ? cols - g : kTileCols;
     const int vecs = (n + kLanes - 1) / kLanes;
     int64_t i = 0;
     for (int64_t b = 0; b < blocks; ++b) {
+      ahead.fetch(each);
       const int rows = (int)((m - i + (blocks - b) - 1) / (blocks - b));
-      const typename P::Elem* p = panel + g;
       switch (vecs) {
         case 1:
-          tile_rows<P, 1>(rows, a + i, a_offset, p, panel_stride, steps, c + i, c_offset + g, n, first);
+          tile_rows<P, 1>(rows, a + i, a_offset, panel, steps, c + i, c_offset + g, n, first);
           break;
         case 2:
-          tile_rows<P, 2>(rows, a + i, a_offset, p, panel_stride, steps, c + i, c_offset + g, n, first);
+          tile_rows<P, 2>(rows, a + i, a_offset, panel, steps, c + i, c_offset + g, n, first);
           break;
 #if defined(__AVX512F__)
         case 3:
-          tile_rows<P, 3>(rows, a + i, a_offset, p, panel_stride, steps, c + i, c_offset + g, n, first);
+          tile_rows<P, 3>(rows, a + i, a_offset, panel, steps, c + i, c_offset + g, n, first);
           break;
         default:
-          tile_rows<P, 4>(rows, a + i, a_offset, p, panel_stride, steps, c + i, c_offset + g, n, first);
+          tile_rows<P, 4>(rows, a + i, a_offset, panel, steps, c + i, c_offset + g, n, first);
           break;
 #else
         default:
@@ -220,80 +243,124 @@ inline void transpose16(const uint32_t* in, int64_t in_stride, uint32_t* out, in
 }
 #endif
 
-// 16 rows of `n` dwords (stride kForwardDepth) into the columns of a forward panel.
-inline void transpose_rows(const void* rows, int64_t n, void* panel) {
-  const uint32_t* in = static_cast<const uint32_t*>(rows);
-  uint32_t* out = static_cast<uint32_t*>(panel);
+// kPackRows rows of `n` dwords, `stride` apart, into columns of a panel.
+inline void transpose_rows(const uint32_t* rows, int64_t stride, int64_t n, uint32_t* panel) {
   int64_t k = 0;
 #if defined(__AVX512F__)
-  for (; k + 16 <= n; k += 16) transpose16(in + k, kForwardDepth, out + k * kPanelCols, kPanelCols);
+  for (; k + 16 <= n; k += 16) transpose16(rows + k, stride, panel + k * kTileCols, kTileCols);
 #endif
   for (; k < n; ++k)
-    for (int r = 0; r < kPackRows; ++r) out[k * kPanelCols + r] = in[r * kForwardDepth + k];
+    for (int r = 0; r < kPackRows; ++r) panel[k * kTileCols + r] = rows[r * stride + k];
 }
 
-// Turns a decoded row in place into Elems.
-inline void narrow_row(F32Path, float*, int64_t) {}
-inline void narrow_row(Bf16Path, float* row, int64_t n) {
-  convert_row(row, reinterpret_cast<Bf16Path::Elem*>(row), n);
+// A weight row's `n` elements as the panel wants them: f32, or bf16 where those are multiplied as such.
+inline void decode(F32Path, const FormatKernels* format, const char* blocks, float* out, int64_t n) {
+  format->to_f32(blocks, out, n);
 }
+#if defined(__AVX512BF16__)
+inline void decode(Bf16Path, const FormatKernels* format, const char* blocks, uint32_t* out, int64_t n) {
+  uint16_t* o = reinterpret_cast<uint16_t*>(out);
+  if (format->to_bf16) {
+    format->to_bf16(blocks, o, n);
+    if (n % 2) o[n] = 0;
+  } else {
+    float values[kDecodeElements];
+    format->to_f32(blocks, values, n);
+    convert_row(values, out, n);
+  }
+}
+#else
+inline void decode(Bf16Path, const FormatKernels* format, const char* blocks, float* out, int64_t n) {
+  format->to_f32(blocks, out, n);
+  convert_row(out, out, n);
+}
+#endif
 
-// Forward panel: weight rows [row, row + cols) at elements [k0, k0 + depth), transposed to panel[step][64].
-// `expert` points at the first row; tmp holds kPackRows * kForwardDepth floats.
+// Forward panel: weight rows [row, row + cols) at elements [k0, k0 + depth), lanes over rows.  `expert`
+// points at the first row; tmp holds kPackRows * kTmpStride dwords.
 template <class P>
 void pack_forward(const NodeView& w, const char* expert, int64_t row, int cols, int64_t k0, int64_t depth,
-                  float* tmp, typename P::Elem* panel) {
-  const int64_t at = k0 / w.block_elements * w.block_bytes;
+                  void* tmp, typename P::Elem* panel) {
+  typename P::Elem* rows = static_cast<typename P::Elem*>(tmp);
+  const int64_t at = k0 / w.block_elements * w.block_bytes, steps = elems<P>(depth);
   for (int c = 0; c < cols; c += kPackRows) {
     for (int r = 0; r < kPackRows; ++r) {
-      float* out = tmp + r * kForwardDepth;
+      typename P::Elem* out = rows + r * kTmpStride;
       if (c + r < cols) {
-        w.format->to_f32(expert + (row + c + r) * w.nb[1] + at, out, depth);
-        narrow_row(P{}, out, depth);
+        decode(P{}, w.format, expert + (row + c + r) * w.nb[1] + at, out, depth);
       } else {
-        memset(out, 0, (size_t)kForwardDepth * 4);
+        memset(out, 0, (size_t)steps * sizeof *out);
       }
     }
-    transpose_rows(tmp, elems<P>(depth), panel + c);
+    transpose_rows(static_cast<const uint32_t*>(tmp), kTmpStride, steps,
+                   reinterpret_cast<uint32_t*>(panel + c / kTileCols * kTileCols * steps + c % kTileCols));
   }
 }
 
-// Backward panel: weight rows [row, row + depth) at elements [k0, k0 + cols), panel[step][256].
-inline void pack_back(F32Path, const NodeView& w, const char* expert, int64_t row, int64_t depth, int64_t k0,
-                      int64_t cols, float*, float* panel) {
+// Columns of the group that begins at column c of `cols`.
+inline int64_t group_cols(int64_t c, int64_t cols) { return cols - c < kTileCols ? cols - c : kTileCols; }
+
+// Backward panel: weight rows [row, row + depth) at elements [k0, k0 + cols), lanes over elements; of a group
+// that is not full the columns up to the next whole vector are zero.
+template <class P>
+void pack_back_plain(const NodeView& w, const char* expert, int64_t row, int64_t depth, int64_t k0,
+                     int64_t cols, float* tmp, float* panel) {
   const int64_t at = k0 / w.block_elements * w.block_bytes;
   for (int64_t r = 0; r < depth; ++r) {
-    w.format->to_f32(expert + (row + r) * w.nb[1] + at, panel + r * kBackCols, cols);
-    for (int64_t c = cols; c % kTileCols; ++c) panel[r * kBackCols + c] = 0;
+    decode(P{}, w.format, expert + (row + r) * w.nb[1] + at, tmp, cols);
+    for (int64_t c = cols; c % kLanes; ++c) tmp[c] = 0;
+    for (int64_t c = 0; c < cols; c += kTileCols) {
+      float* out = panel + c * depth + r * kTileCols;
+      for (int64_t j = 0; j < group_cols(c, cols); j += kLanes) store(out + j, load(tmp + c + j));
+    }
   }
+}
+
+inline void pack_back(F32Path, const NodeView& w, const char* expert, int64_t row, int64_t depth, int64_t k0,
+                      int64_t cols, void* tmp, float* panel) {
+  pack_back_plain<F32Path>(w, expert, row, depth, k0, cols, static_cast<float*>(tmp), panel);
 }
 
 #if defined(__AVX512BF16__)
+// Pairs are of two rows, so nothing is transposed.
 inline void pack_back(Bf16Path, const NodeView& w, const char* expert, int64_t row, int64_t depth, int64_t k0,
-                      int64_t cols, float* tmp, uint32_t* panel) {
-  const int64_t at = k0 / w.block_elements * w.block_bytes;
-  float *even = tmp, *odd = tmp + kBackCols;
-  for (int64_t r = 0; r < depth; r += 2) {
-    w.format->to_f32(expert + (row + r) * w.nb[1] + at, even, cols);
-    if (r + 1 < depth) {
-      w.format->to_f32(expert + (row + r + 1) * w.nb[1] + at, odd, cols);
+                      int64_t cols, void* tmp, uint32_t* panel) {
+  const int64_t at = k0 / w.block_elements * w.block_bytes, steps = elems<Bf16Path>(depth);
+  uint16_t *even = static_cast<uint16_t*>(tmp), *odd = even + 2 * kTmpStride;
+  // Elements 0 .. 15 of the even and the odd row in turn, and 16 .. 31.
+  alignas(64) uint16_t low[32], high[32];
+  for (int i = 0; i < 16; ++i) {
+    low[2 * i] = (uint16_t)i;
+    low[2 * i + 1] = (uint16_t)(32 + i);
+    high[2 * i] = (uint16_t)(16 + i);
+    high[2 * i + 1] = (uint16_t)(48 + i);
+  }
+  const __m512i of_low = _mm512_load_si512(low), of_high = _mm512_load_si512(high);
+  const int64_t rest = cols % 32;
+  for (int64_t s = 0; s < steps; ++s) {
+    const char* blocks = expert + (row + 2 * s) * w.nb[1] + at;
+    decode(Bf16Path{}, w.format, blocks, reinterpret_cast<uint32_t*>(even), cols);
+    if (2 * s + 1 < depth) {
+      decode(Bf16Path{}, w.format, blocks + w.nb[1], reinterpret_cast<uint32_t*>(odd), cols);
     } else {
-      memset(odd, 0, (size_t)cols * 4);
+      memset(odd, 0, (size_t)cols * 2);
     }
-    for (int64_t c = cols; c % 16; ++c) even[c] = odd[c] = 0;
-    uint32_t* out = panel + r / 2 * kBackCols;
-    for (int64_t c = 0; c < cols; c += 16) {
-      const __m512i lo = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)load(even + c)));
-      const __m512i hi = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)load(odd + c)));
-      _mm512_storeu_si512(out + c, _mm512_or_si512(lo, _mm512_slli_epi32(hi, 16)));
+    if (rest) {
+      memset(even + cols, 0, (size_t)(32 - rest) * 2);
+      memset(odd + cols, 0, (size_t)(32 - rest) * 2);
+    }
+    for (int64_t c = 0; c < cols; c += 32) {
+      uint32_t* out = panel + c / kTileCols * kTileCols * steps + s * kTileCols + c % kTileCols;
+      const __m512i e = _mm512_loadu_si512(even + c), o = _mm512_loadu_si512(odd + c);
+      _mm512_storeu_si512(out, _mm512_permutex2var_epi16(e, of_low, o));
+      _mm512_storeu_si512(out + 16, _mm512_permutex2var_epi16(e, of_high, o));
     }
   }
 }
 #else
 inline void pack_back(Bf16Path, const NodeView& w, const char* expert, int64_t row, int64_t depth, int64_t k0,
-                      int64_t cols, float* tmp, float* panel) {
-  pack_back(F32Path{}, w, expert, row, depth, k0, cols, tmp, panel);
-  for (int64_t r = 0; r < depth; ++r) convert_row(panel + r * kBackCols, panel + r * kBackCols, cols);
+                      int64_t cols, void* tmp, float* panel) {
+  pack_back_plain<Bf16Path>(w, expert, row, depth, k0, cols, static_cast<float*>(tmp), panel);
 }
 #endif
 
@@ -301,23 +368,32 @@ inline void pack_back(Bf16Path, const NodeView& w, const char* expert, int64_t r
 struct ThreadScratch {
   const void** a;  // row pointers of a unit's operands
   float** c;       // and of its results
-  float* tmp;      // kPackRows * kForwardDepth
+  char* tmp;       // kTmpBytes of decoded rows
   char* panel;
 };
 constexpr size_t kPanelBytes = (size_t)kBackDepth * kBackCols * 4;
-constexpr size_t kThreadScratchBytes =
-    kPanelBytes + (size_t)kPackRows * kForwardDepth * 4 + 2 * (size_t)kMaxUnitTokens * sizeof(void*);
+constexpr size_t kTmpBytes = (size_t)kPackRows * kTmpStride * 4;
+constexpr size_t kThreadScratchBytes = kPanelBytes + kTmpBytes + 2 * (size_t)kMaxUnitTokens * sizeof(void*);
 static_assert((size_t)kForwardDepth * kPanelCols * 4 <= kPanelBytes, "the forward panel fits too");
 
 inline ThreadScratch thread_scratch(const KernelArgs& args, int thread) {
   char* p = args.thread_scratch + (size_t)thread * args.thread_scratch_stride;
   ThreadScratch s;
   s.panel = p;
-  s.tmp = reinterpret_cast<float*>(p + kPanelBytes);
-  p += kPanelBytes + (size_t)kPackRows * kForwardDepth * 4;
+  s.tmp = p + kPanelBytes;
+  p += kPanelBytes + kTmpBytes;
   s.a = reinterpret_cast<const void**>(p);
   s.c = reinterpret_cast<float**>(p + kMaxUnitTokens * sizeof(void*));
   return s;
+}
+
+// Weight rows [row, row + rows) at elements [k, k + n), as far as the matrix goes.
+inline Ahead weights_ahead(const NodeView& w, const char* expert, int64_t row, int64_t rows, int64_t k,
+                           int64_t n) {
+  if (k >= w.ne[0] || row >= w.ne[1]) return {nullptr, 0, 0, 0};
+  const int64_t elements = w.ne[0] - k < n ? w.ne[0] - k : n;
+  return {expert + row * w.nb[1] + k / w.block_elements * w.block_bytes, w.nb[1],
+          w.ne[1] - row < rows ? w.ne[1] - row : rows, elements / w.block_elements * w.block_bytes};
 }
 
 // The unit of a forward product: m rows against weight rows [n0, n0 + kPanelCols) of one expert.
@@ -329,7 +405,11 @@ void forward_unit(const NodeView& w, const char* expert, int64_t n0, int64_t m, 
   for (int64_t k0 = 0; k0 < w.ne[0]; k0 += kForwardDepth) {
     const int64_t depth = w.ne[0] - k0 < kForwardDepth ? w.ne[0] - k0 : kForwardDepth;
     pack_forward<P>(w, expert, n0, cols, k0, depth, s.tmp, panel);
-    multiply<P>(m, a, k0 / P::kPack, panel, kPanelCols, elems<P>(depth), s.c, n0, cols, k0 == 0);
+    // The next blocks of these rows, or the first ones of the next panel's.
+    const bool last = k0 + kForwardDepth >= w.ne[0];
+    const int64_t next_row = last ? n0 + kPanelCols : n0, next_k = last ? 0 : k0 + kForwardDepth;
+    const Ahead ahead = weights_ahead(w, expert, next_row, kPanelCols, next_k, kForwardDepth);
+    multiply<P>(m, a, k0 / P::kPack, panel, elems<P>(depth), s.c, n0, cols, k0 == 0, ahead);
   }
 }
 
@@ -342,7 +422,10 @@ void back_unit(const NodeView& w, const char* expert, int64_t k0, int64_t m, con
   for (int64_t r0 = 0; r0 < w.ne[1]; r0 += kBackDepth) {
     const int64_t depth = w.ne[1] - r0 < kBackDepth ? w.ne[1] - r0 : kBackDepth;
     pack_back(P{}, w, expert, r0, depth, k0, cols, s.tmp, panel);
-    multiply<P>(m, a, r0 / P::kPack, panel, kBackCols, elems<P>(depth), s.c, k0, (int)cols, r0 == 0);
+    const bool last = r0 + kBackDepth >= w.ne[1];
+    const int64_t next_row = last ? 0 : r0 + kBackDepth, next_k = last ? k0 + kBackCols : k0;
+    const Ahead ahead = weights_ahead(w, expert, next_row, kBackDepth, next_k, kBackCols);
+    multiply<P>(m, a, r0 / P::kPack, panel, elems<P>(depth), s.c, k0, (int)cols, r0 == 0, ahead);
   }
 }
 
@@ -432,13 +515,18 @@ void out_unit(float* dst, int64_t m_total, int64_t n_total, int64_t dst_stride, 
   for (int64_t s0 = 0; s0 < steps; s0 += kOutDepth) {
     const int64_t depth = steps - s0 < kOutDepth ? steps - s0 : kOutDepth;
     for (int64_t s = 0; s < depth; ++s) {
-      float* p = panel + s * kPanelCols;
-      memcpy(p, a_row(s0 + s) + m0, (size_t)cols * 4);
-      for (int c = cols; c % kLanes; ++c) p[c] = 0;
+      const float* from = a_row(s0 + s) + m0;
+      for (int64_t c = 0; c < cols; c += kTileCols) {
+        const int64_t wide = group_cols(c, cols);
+        float* out = panel + c * depth + s * kTileCols;
+        for (int64_t j = 0; j < wide; j += kLanes) {
+          store(out + j, load_n(from + c + j, wide - j < kLanes ? (int)(wide - j) : kLanes));
+        }
+      }
       const float* x = b_row(s0 + s) + n0;
       for (int64_t i = 0; i < n; ++i) turned[i * kTurnedStride + s] = x[i];
     }
-    multiply<F32Path>(n, rows, 0, panel, kPanelCols, depth, results, m0, cols, s0 == 0);
+    multiply<F32Path>(n, rows, 0, panel, depth, results, m0, cols, s0 == 0, {nullptr, 0, 0, 0});
   }
 }
 
