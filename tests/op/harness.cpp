@@ -441,6 +441,7 @@ Verdict support_case(const OpList& list, const OpCase& c, HarnessBuilder& builde
     }
     for (int s = 0; s < node.n_src; ++s) {
       if (fits_in_place(node, s)) v.message += fmt::format("; in place of source {}", s);
+      if (op_def(list.op).no_grad >> s & 1) v.message += fmt::format("; no gradient to source {}", s);
     }
   }
   if (!has_rule(list)) {
