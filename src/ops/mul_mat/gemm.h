@@ -28,8 +28,8 @@ constexpr int kForwardDepth = 256;  // contraction of a forward panel, elements:
 constexpr int kBackDepth = 128;     // contraction of a backward panel, weight rows
 constexpr int kPackRows = kTileCols < 16 ? kTileCols : 16;  // weight rows decoded at a time, forward
 constexpr int64_t kDecodeElements = 256;                    // what is decoded of a row at a time, at most
-constexpr int64_t kTmpStride =
-    kDecodeElements + 16;               // dwords of a decoded row; no power of two, for the cache's sake
+// Dwords from one decoded row to the next: a power of two would put all into few cache sets.
+constexpr int64_t kTmpStride = kDecodeElements + 16;
 constexpr int64_t kUnitMacs = 1 << 24;  // multiply-adds of a unit: about 0.1 ms
 constexpr int64_t kMinUnitTokens = 96;  // fewer, and decoding the panel would cost more than multiplying
 constexpr int64_t kMaxUnitTokens = 1024;
