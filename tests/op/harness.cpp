@@ -176,7 +176,8 @@ Verdict eval_case(BuiltCase& built, IsaLevel level) {
 }
 
 Verdict plan_graph(Graph& graph, IsaLevel level) {
-  const CaseRun apart = run_on_cpu(graph, {.level = level, .share = false, .guard_bytes = kGuardBytes});
+  const CaseRun apart =
+      run_on_cpu(graph, {.level = level, .one_writer = true, .share = false, .guard_bytes = kGuardBytes});
   const CaseRun shared = run_on_cpu(graph, {.level = level, .poison = 0x7fc0feed});
   const CaseRun threads =
       run_on_cpu(graph, {.level = level, .n_threads = 3, .share = false, .poison = 0x7fc0fade});

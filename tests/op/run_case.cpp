@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <new>
@@ -56,6 +57,41 @@ std::string inspect(const Graph& graph, const Plan& plan, const RunOptions& o, c
   return "";
 }
 
+// Shows each unit a result of nothing but poison, and keeps what it writes there.
+class OneWriter final : public CpuBackend::UnitWatch {
+ public:
+  explicit OneWriter(uint32_t poison) : poison_(poison) {}
+
+  void before(const Node& node, int64_t) override {
+    if (&node != node_) {
+      node_ = &node;
+      written_.assign(static_cast<size_t>(node.bytes()) / 4, poison_);
+    }
+    std::fill_n(words(node), written_.size(), poison_);
+  }
+
+  void after(const Node& node, int64_t unit) override {
+    const uint32_t* now = words(node);
+    for (size_t i = 0; i < written_.size(); ++i) {
+      if (now[i] == poison_) continue;
+      if (written_[i] != poison_ && complaint.empty()) {
+        complaint = fmt::format("{} (node {}): unit {} writes element {}, which another unit has written",
+                                op_name(node.op), node.index, unit, i);
+      }
+      written_[i] = now[i];
+    }
+    std::copy(written_.begin(), written_.end(), words(node));
+  }
+
+  std::string complaint;
+
+ private:
+  static uint32_t* words(const Node& node) { return static_cast<uint32_t*>(node.data); }
+  const uint32_t poison_;
+  const Node* node_ = nullptr;
+  std::vector<uint32_t> written_;  // by the units so far
+};
+
 }  // namespace
 
 std::vector<std::byte> gather_bytes(const Node& node) {
@@ -86,10 +122,16 @@ CaseRun run_on_cpu(Graph& graph, const RunOptions& options) {
 
   CaseRun result;
   const auto start = std::chrono::steady_clock::now();
-  cpu.run(graph, graph.size(), {memory.get(), bytes}, Priority::Training);
+  if (options.one_writer) {
+    OneWriter watch(options.poison);
+    cpu.run_watched(graph, graph.size(), {memory.get(), bytes}, watch);
+    result.complaint = watch.complaint;
+  } else {
+    cpu.run(graph, graph.size(), {memory.get(), bytes}, Priority::Training);
+  }
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 
-  if (leaf_bytes(graph) != leaves) result.complaint = "a leaf was written to";
+  if (leaf_bytes(graph) != leaves && result.complaint.empty()) result.complaint = "a leaf was written to";
   const Plan plan = plan_arena(graph, graph.size(), plan_options);
   if (!options.share && result.complaint.empty())
     result.complaint = inspect(graph, plan, options, memory.get());

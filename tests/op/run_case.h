@@ -13,13 +13,14 @@ namespace tandem {
 struct RunOptions {
   IsaLevel level = IsaLevel::base;
   int n_threads = 1;
+  bool one_writer = false;       // unit by unit, and no two may write the same element; n_threads is then 1
   bool share = true;             // false: every tensor its own bytes, so that all can be read afterwards
   size_t guard_bytes = 0;        // behind every tensor; they are checked if nothing is shared
   uint32_t poison = 0x7fc0beef;  // fills the memory before the run: a NaN no arithmetic makes on its own
 };
 
 // What a run left.  `complaint` is empty if guard bytes and leaves are as before and, where nothing is
-// shared, every element was written.
+// shared, every element was written, by one unit if that was asked for.
 struct CaseRun {
   std::vector<std::vector<std::byte>>
       values;  // by node, contiguous; empty for leaves and, if shared, all but outputs

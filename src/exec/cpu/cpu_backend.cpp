@@ -146,24 +146,35 @@ MemoryNeed CpuBackend::plan(const Graph& graph, int n_nodes) {
   return need;
 }
 
-void CpuBackend::run(Graph& graph, int n_nodes, std::span<std::byte> memory, Priority priority) {
+// The tasks of a graph, in order.
+struct CpuBackend::Program {
+  std::deque<KernelArgs> args;  // addresses must stay
+  std::deque<PhaseCall> calls;
+  std::vector<Task> tasks;
+  std::vector<const Node*> nodes;  // of each task
+};
+
+CpuBackend::Program CpuBackend::place_and_split(Graph& graph, int n_nodes,
+                                                std::span<std::byte> memory) const {
   const Plan plan = plan_arena(graph, n_nodes, plan_options_);
   TANDEM_CHECK(plan.arena_bytes <= memory.size());
   place(graph, n_nodes, plan, memory.data());
   const std::span<std::byte> scratch = memory.subspan(plan.arena_bytes);
 
-  std::deque<KernelArgs> all_args;  // addresses must stay
-  std::deque<PhaseCall> calls;
-  std::vector<Task> tasks;
+  Program program;
+  const auto add = [&](const Task& task, const Node& node) {
+    program.tasks.push_back(task);
+    program.nodes.push_back(&node);
+  };
   for (int i = 0; i < n_nodes; ++i) {
     const Node& node = graph.node(i);
     if (skipped(node)) continue;
-    all_args.push_back(make_args(node, level_));
-    KernelArgs& args = all_args.back();
+    program.args.push_back(make_args(node, level_));
+    KernelArgs& args = program.args.back();
     IsaLevel level;
     const CpuKernel* kernel = choose(node, args, &level);
     if (!kernel) {
-      tasks.push_back({run_reference, &node, 1});
+      add({run_reference, &node, 1}, node);
       continue;
     }
     if (level != level_) args = make_args(node, level);
@@ -178,11 +189,28 @@ void CpuBackend::run(Graph& graph, int n_nodes, std::span<std::byte> memory, Pri
     }
     for (const Phase& phase : kernel->phases) {
       if (!phase.run) break;
-      calls.push_back({&args, phase.run});
-      tasks.push_back({run_phase, &calls.back(), phase.units(args)});
+      program.calls.push_back({&args, phase.run});
+      add({run_phase, &program.calls.back(), phase.units(args)}, node);
     }
   }
-  pool_.run(tasks, priority);
+  return program;
+}
+
+void CpuBackend::run(Graph& graph, int n_nodes, std::span<std::byte> memory, Priority priority) {
+  const Program program = place_and_split(graph, n_nodes, memory);
+  pool_.run(program.tasks, priority);
+}
+
+void CpuBackend::run_watched(Graph& graph, int n_nodes, std::span<std::byte> memory, UnitWatch& watch) {
+  const Program program = place_and_split(graph, n_nodes, memory);
+  for (size_t t = 0; t < program.tasks.size(); ++t) {
+    const Task& task = program.tasks[t];
+    for (int64_t unit = 0; unit < task.units; ++unit) {
+      watch.before(*program.nodes[t], unit);
+      task.run(task.arg, unit, 0);
+      watch.after(*program.nodes[t], unit);
+    }
+  }
 }
 
 }  // namespace tandem

@@ -18,6 +18,15 @@ class CpuBackend final : public Backend {
   MemoryNeed plan(const Graph& graph, int n_nodes) override;
   void run(Graph& graph, int n_nodes, std::span<std::byte> memory, Priority priority) override;
 
+  // Told before and after each unit of work; `node` is what the unit is a part of.
+  struct UnitWatch {
+    virtual ~UnitWatch() = default;
+    virtual void before(const Node& node, int64_t unit) = 0;
+    virtual void after(const Node& node, int64_t unit) = 0;
+  };
+  // The same as run(), unit after unit on this thread, for tests of what a unit touches.
+  void run_watched(Graph& graph, int n_nodes, std::span<std::byte> memory, UnitWatch& watch);
+
   IsaLevel level() const { return level_; }
   int n_threads() const { return pool_.n_threads(); }
   // For the plan tests: no sharing, guard bytes.
@@ -31,6 +40,8 @@ class CpuBackend final : public Backend {
   static const char* refusal(const Node& node, IsaLevel level);
 
  private:
+  struct Program;
+  Program place_and_split(Graph& graph, int n_nodes, std::span<std::byte> memory) const;
   const CpuKernel* choose(const Node& node, const KernelArgs& args, IsaLevel* level) const;
 
   ThreadPool& pool_;

@@ -25,7 +25,7 @@ const float* logits(const KernelArgs& a, int64_t t) {
 }
 
 int32_t label_of(const KernelArgs& a, int64_t t) {
-  return *reinterpret_cast<const int32_t*>(static_cast<const char*>(a.src[1].data) + t * a.src[1].nb[0]);
+  return static_cast<const int32_t*>(a.src[1].data)[t];
 }
 
 float largest(const float* z, int64_t n) {
