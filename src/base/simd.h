@@ -34,6 +34,9 @@ constexpr int kLanes = 4;
 typedef float Vec __attribute__((vector_size(kLanes * 4)));
 typedef int32_t IVec __attribute__((vector_size(kLanes * 4)));
 
+// How many parts of b cover a.  a >= 0, b > 0.
+TANDEM_INLINE int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 // Pointers of load and store need the alignment of a float only.
 TANDEM_INLINE Vec load(const float* p) {
   Vec v;

@@ -176,8 +176,9 @@ Verdict eval_case(BuiltCase& built, IsaLevel level) {
 }
 
 Verdict plan_graph(Graph& graph, IsaLevel level) {
-  const CaseRun apart =
-      run_on_cpu(graph, {.level = level, .one_writer = true, .share = false, .guard_bytes = kGuardBytes});
+  const CaseRun apart = run_on_cpu(
+      graph,
+      {.level = level, .n_threads = 2, .one_writer = true, .share = false, .guard_bytes = kGuardBytes});
   const CaseRun shared = run_on_cpu(graph, {.level = level, .poison = 0x7fc0feed});
   const CaseRun threads =
       run_on_cpu(graph, {.level = level, .n_threads = 3, .share = false, .poison = 0x7fc0fade});
@@ -185,7 +186,7 @@ Verdict plan_graph(Graph& graph, IsaLevel level) {
     if (!run->complaint.empty()) return {.pass = false, .message = run->complaint};
   }
   if (Verdict v = bitwise(apart, shared, graph, "shared and unshared arena"); !v.pass) return v;
-  return bitwise(apart, threads, graph, "1 and 3 threads");
+  return bitwise(apart, threads, graph, "one unit after the other and 3 threads");
 }
 
 Verdict plan_case(BuiltCase& built, IsaLevel level) {

@@ -13,7 +13,7 @@ namespace tandem {
 struct RunOptions {
   IsaLevel level = IsaLevel::base;
   int n_threads = 1;
-  bool one_writer = false;       // unit by unit, and no two may write the same element; n_threads is then 1
+  bool one_writer = false;       // unit by unit, and no two may write the same element
   bool share = true;             // false: every tensor its own bytes, so that all can be read afterwards
   size_t guard_bytes = 0;        // behind every tensor; they are checked if nothing is shared
   uint32_t poison = 0x7fc0beef;  // fills the memory before the run: a NaN no arithmetic makes on its own

@@ -207,7 +207,7 @@ void CpuBackend::run_watched(Graph& graph, int n_nodes, std::span<std::byte> mem
     const Task& task = program.tasks[t];
     for (int64_t unit = 0; unit < task.units; ++unit) {
       watch.before(*program.nodes[t], unit);
-      task.run(task.arg, unit, 0);
+      task.run(task.arg, unit, static_cast<int>(unit % pool_.n_threads()));
       watch.after(*program.nodes[t], unit);
     }
   }

@@ -24,7 +24,8 @@ class CpuBackend final : public Backend {
     virtual void before(const Node& node, int64_t unit) = 0;
     virtual void after(const Node& node, int64_t unit) = 0;
   };
-  // The same as run(), unit after unit on this thread, for tests of what a unit touches.
+  // The same as run(), for tests of what a unit touches: unit after unit, with the scratch of each thread in
+  // turn.
   void run_watched(Graph& graph, int n_nodes, std::span<std::byte> memory, UnitWatch& watch);
 
   IsaLevel level() const { return level_; }

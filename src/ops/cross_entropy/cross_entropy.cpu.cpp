@@ -15,7 +15,7 @@ int64_t rows_per_unit(const KernelArgs& a) {
   return rows < 1 ? 1 : rows;
 }
 
-int64_t units(const KernelArgs& a) { return (a.src[0].ne[1] + rows_per_unit(a) - 1) / rows_per_unit(a); }
+int64_t units(const KernelArgs& a) { return ceil_div(a.src[0].ne[1], rows_per_unit(a)); }
 
 // Logits of a token are contiguous; tokens may have any stride.
 const char* refuse(const KernelArgs& a) { return a.src[0].nb[0] == 4 ? nullptr : "rows must be contiguous"; }
@@ -24,9 +24,7 @@ const float* logits(const KernelArgs& a, int64_t t) {
   return reinterpret_cast<const float*>(static_cast<const char*>(a.src[0].data) + t * a.src[0].nb[1]);
 }
 
-int32_t label_of(const KernelArgs& a, int64_t t) {
-  return static_cast<const int32_t*>(a.src[1].data)[t];
-}
+int32_t label_of(const KernelArgs& a, int64_t t) { return static_cast<const int32_t*>(a.src[1].data)[t]; }
 
 float largest(const float* z, int64_t n) {
   Vec m0 = set1(z[0]), m1 = m0;

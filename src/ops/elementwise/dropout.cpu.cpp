@@ -6,7 +6,7 @@
 namespace tandem::TANDEM_ISA {
 namespace {
 
-int64_t row_units(const KernelArgs& a) { return (n_rows(a.dst) + rows_per_unit(a) - 1) / rows_per_unit(a); }
+int64_t row_units(const KernelArgs& a) { return ceil_div(n_rows(a.dst), rows_per_unit(a)); }
 
 // Every element is read before it is written, so y may be x.
 void run(const KernelArgs& a, int64_t lo, int64_t hi, int) {

@@ -40,7 +40,7 @@ inline int64_t rows_per_unit(const KernelArgs& a) {
 inline int64_t units(const KernelArgs& a) {
   const int64_t all = flat(a) ? n_rows(a.src[0]) * a.src[0].ne[0] : n_rows(a.src[0]);
   const int64_t per = flat(a) ? kUnitElements : rows_per_unit(a);
-  return (all + per - 1) / per;
+  return ceil_div(all, per);
 }
 
 // Row r of t, counted along ne1, ne2, ne3 of `like`; t repeats where it is smaller.

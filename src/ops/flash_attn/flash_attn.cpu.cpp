@@ -461,12 +461,12 @@ int64_t keys_per_unit(const Attention& t) {
 }
 
 // Units of n things per kv head, `per` of them in each.
-int64_t units_of(const Attention& t, int64_t n, int64_t per) { return t.n_head_kv * ((n + per - 1) / per); }
+int64_t units_of(const Attention& t, int64_t n, int64_t per) { return t.n_head_kv * ceil_div(n, per); }
 
 // Which kv head and which of its n things are unit u.
 struct UnitRange {
   UnitRange(int64_t u, int64_t n, int64_t per) {
-    const int64_t per_head = (n + per - 1) / per;
+    const int64_t per_head = ceil_div(n, per);
     head_kv = u / per_head;
     lo = u % per_head * per;
     hi = smaller(lo + per, n);
@@ -477,7 +477,7 @@ struct UnitRange {
 // Calls body.operator()<vectors>() for as many vectors as n lanes need.
 template <class Body>
 TANDEM_INLINE void with_vecs(int64_t n, Body body) {
-  const int64_t vecs = (n + kLanes - 1) / kLanes;
+  const int64_t vecs = ceil_div(n, kLanes);
   if (vecs == 1) body.template operator()<1>();
   if (vecs == 2) body.template operator()<2>();
   if constexpr (kVecs > 2) {
@@ -510,7 +510,7 @@ int64_t queries_per_delta_unit(const Attention& t) { return larger(kDeltaElement
 int64_t units_delta(const KernelArgs& a) {
   const Attention t(a);
   const int64_t per = queries_per_delta_unit(t);
-  return (t.n_head * t.n_tokens + per - 1) / per;
+  return ceil_div(t.n_head * t.n_tokens, per);
 }
 
 // delta = dout.out - dlse of every query, into the shared scratch.

@@ -36,9 +36,7 @@ int64_t rows_per_unit(const KernelArgs& a) {
   return rows < 1 ? 1 : rows;
 }
 
-int64_t units(const KernelArgs& a) {
-  return (a.dst.ne[1] * a.dst.ne[2] + rows_per_unit(a) - 1) / rows_per_unit(a);
-}
+int64_t units(const KernelArgs& a) { return ceil_div(a.dst.ne[1] * a.dst.ne[2], rows_per_unit(a)); }
 
 void run(const KernelArgs& a, int64_t lo, int64_t hi, int) {
   const NodeView &x = a.src[0], &ids = a.src[1], &y = a.dst;
@@ -75,12 +73,12 @@ Cut cut(const KernelArgs& a) {
   if (n * column <= kUnitElements) return {kUnitElements / (n * column + 1) + 1, n, 1};
   const int64_t share = (kUnitElements / column + 15) / 16 * 16;
   const int64_t columns = share > 64 ? share : 64;  // four cache lines: the rows are far apart
-  return {1, columns, (n + columns - 1) / columns};
+  return {1, columns, ceil_div(n, columns)};
 }
 
 int64_t units_back(const KernelArgs& a) {
   const Cut c = cut(a);
-  return (a.dst.ne[2] + c.batches - 1) / c.batches * c.parts;
+  return ceil_div(a.dst.ne[2], c.batches) * c.parts;
 }
 
 void add_to(float* y, const float* x, int64_t n) {

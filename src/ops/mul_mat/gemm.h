@@ -70,7 +70,7 @@ struct Bf16Path {
 // Elems of a row of n contraction steps.
 template <class P>
 int64_t elems(int64_t n) {
-  return (n + P::kPack - 1) / P::kPack;
+  return ceil_div(n, P::kPack);
 }
 
 // An activation row in the form the tile reads.
@@ -176,16 +176,15 @@ struct Ahead {
 template <class P>
 void multiply(int64_t m, const typename P::Elem* const* a, int64_t a_offset, const typename P::Elem* panel,
               int64_t steps, float* const* c, int64_t c_offset, int cols, bool first, Ahead ahead) {
-  const int64_t blocks = (m + kTileRows - 1) / kTileRows;
-  const int64_t calls = blocks * ((cols + kTileCols - 1) / kTileCols),
-                each = (ahead.rows + calls - 1) / calls;
+  const int64_t blocks = ceil_div(m, kTileRows);
+  const int64_t calls = blocks * ceil_div(cols, kTileCols), each = ceil_div(ahead.rows, calls);
   for (int g = 0; g < cols; g += kTileCols, panel += steps * kTileCols) {
     const int n = cols - g < kTileCols ? cols - g : kTileCols;
-    const int vecs = (n + kLanes - 1) / kLanes;
+    const int vecs = (int)ceil_div(n, kLanes);
     int64_t i = 0;
     for (int64_t b = 0; b < blocks; ++b) {
       ahead.fetch(each);
-      const int rows = (int)((m - i + (blocks - b) - 1) / (blocks - b));
+      const int rows = (int)ceil_div(m - i, blocks - b);
       switch (vecs) {
         case 1:
           tile_rows<P, 1>(rows, a + i, a_offset, panel, steps, c + i, c_offset + g, n, first);
@@ -434,8 +433,6 @@ inline int64_t unit_tokens(int64_t macs_per_token) {
   const int64_t n = kUnitMacs / (macs_per_token + 1);
   return n < kMinUnitTokens ? kMinUnitTokens : n > kMaxUnitTokens ? kMaxUnitTokens : n;
 }
-
-inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Row r of a tensor, rows counted over ne1, ne2, ne3.
 inline char* row_of(const NodeView& t, int64_t r) {

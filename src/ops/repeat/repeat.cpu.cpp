@@ -26,7 +26,7 @@ int64_t rows_per_unit(const KernelArgs& a) {
   return rows < 1 ? 1 : rows;
 }
 
-int64_t units(const KernelArgs& a) { return (n_rows(a.dst) + rows_per_unit(a) - 1) / rows_per_unit(a); }
+int64_t units(const KernelArgs& a) { return ceil_div(n_rows(a.dst), rows_per_unit(a)); }
 
 void fill(float* y, float x, int64_t n) {
   const Vec v = set1(x);
@@ -64,12 +64,12 @@ Cut cut(const KernelArgs& a) {
   if (per_row <= kUnitElements) return {kUnitElements / (per_row + 1) + 1, y.ne[0], 1};
   const int64_t share = y.ne[0] * kUnitElements / per_row;
   const int64_t columns = (share + 15) / 16 * 16 > 16 ? (share + 15) / 16 * 16 : 16;  // at least a cache line
-  return {1, columns, (y.ne[0] + columns - 1) / columns};
+  return {1, columns, ceil_div(y.ne[0], columns)};
 }
 
 int64_t fold_units(const KernelArgs& a) {
   const Cut c = cut(a);
-  return (n_rows(a.dst) + c.rows - 1) / c.rows * c.parts;
+  return ceil_div(n_rows(a.dst), c.rows) * c.parts;
 }
 
 float sum(const float* x, int64_t n) {

@@ -17,7 +17,7 @@ int64_t rows_per_unit(const KernelArgs& a) {
 
 int64_t n_rows(const KernelArgs& a) { return a.dst.ne[1] * a.dst.ne[2] * a.dst.ne[3]; }
 
-int64_t units(const KernelArgs& a) { return (n_rows(a) + rows_per_unit(a) - 1) / rows_per_unit(a); }
+int64_t units(const KernelArgs& a) { return ceil_div(n_rows(a), rows_per_unit(a)); }
 
 float* row(const NodeView& t, int64_t r) {
   const int64_t i1 = r % t.ne[1], i2 = r / t.ne[1] % t.ne[2], i3 = r / (t.ne[1] * t.ne[2]);

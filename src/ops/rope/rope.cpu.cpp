@@ -19,7 +19,7 @@ int64_t tokens_per_unit(const KernelArgs& a) {
   return tokens < 1 ? 1 : tokens;
 }
 
-int64_t units(const KernelArgs& a) { return (a.dst.ne[2] + tokens_per_unit(a) - 1) / tokens_per_unit(a); }
+int64_t units(const KernelArgs& a) { return ceil_div(a.dst.ne[2], tokens_per_unit(a)); }
 
 // Per thread: the angles of all pairs at position 1, and cos and sin of a token.
 ScratchBytes scratch(const KernelArgs& a) {

@@ -40,6 +40,8 @@ std::vector<OpCase> cases_of(Turn turn) {
                   {.kind = RopeKind::Neox, .n_rot = 16, .base = 5e5f, .scale = 0.25f}),
       golden_like("yarn, ramp rounded", turn, yarn(1)),
       golden_like("yarn, ramp as it is", turn, yarn(0)),
+      golden_like("yarn, a ramp over one pair", turn,
+                  {.kind = RopeKind::Neox, .n_rot = 8, .yarn_factor = 32.f, .yarn_n_ctx_orig = 32}),
       golden_like("yarn, a ramp over less than a pair", turn,
                   {.kind = RopeKind::Neox, .n_rot = 4, .yarn_factor = 32.f, .yarn_n_ctx_orig = 4096}),
       {"llama 3 factors",

@@ -47,7 +47,7 @@ void cont_dims(const KernelArgs& a, Dim (&dims)[kMaxDims]) {
 
 int64_t elements(const NodeView& t) { return t.ne[0] * t.ne[1] * t.ne[2] * t.ne[3]; }
 
-int64_t units(const KernelArgs& a) { return (elements(a.dst) + kUnitElements - 1) / kUnitElements; }
+int64_t units(const KernelArgs& a) { return ceil_div(elements(a.dst), kUnitElements); }
 
 // A unit is a piece of the destination; it may begin and end inside a row.
 void run_cont(const KernelArgs& a, int64_t lo, int64_t hi, int) {
@@ -76,7 +76,7 @@ struct Range {
 Range meeting(const Dim& d, int64_t at, int64_t extent, int64_t lo, int64_t hi) {
   if (d.to == 0) return at < hi && at + extent > lo ? Range{0, d.n} : Range{0, 0};
   if (at >= hi) return {0, 0};
-  const int64_t end = (hi - at + d.to - 1) / d.to;
+  const int64_t end = ceil_div(hi - at, d.to);
   const int64_t gap = lo - at - extent;  // from behind the first step's part to lo, where that is ahead
   return {gap < 0 ? 0 : gap / d.to + 1, end < d.n ? end : d.n};
 }
@@ -102,9 +102,9 @@ void run_view_back(const KernelArgs& a, int64_t lo, int64_t hi, int) {
       dims[i] = dims[j];
       dims[j] = d;
     }
-  int64_t extent[kMaxDims];  // of one step of each dimension in dx, elements
-  extent[3] = dims[0].n;
-  for (int i = 3; i > 1; --i) extent[i - 1] = extent[i] + (dims[i].n - 1) * dims[i].to;
+  // What one step of each dimension covers in dx, elements.
+  const int64_t extent3 = dims[0].n, extent2 = extent3 + (dims[3].n - 1) * dims[3].to;
+  const int64_t extent1 = extent2 + (dims[2].n - 1) * dims[2].to;
 
   float* dx = static_cast<float*>(a.dst.data);
   const char* from = static_cast<const char*>(dy.data);
@@ -113,13 +113,13 @@ void run_view_back(const KernelArgs& a, int64_t lo, int64_t hi, int) {
   memset(dx + begin, 0, (size_t)(end - begin) * 4);
   if (elements(dy) == 0) return;
   const int64_t first = p.offset_bytes / 4;
-  const Range r1 = meeting(dims[1], first, extent[1], begin, end);
+  const Range r1 = meeting(dims[1], first, extent1, begin, end);
   for (int64_t i1 = r1.begin; i1 < r1.end; ++i1) {
     const int64_t at1 = first + i1 * dims[1].to;
-    const Range r2 = meeting(dims[2], at1, extent[2], begin, end);
+    const Range r2 = meeting(dims[2], at1, extent2, begin, end);
     for (int64_t i2 = r2.begin; i2 < r2.end; ++i2) {
       const int64_t at2 = at1 + i2 * dims[2].to;
-      const Range r3 = meeting(dims[3], at2, extent[3], begin, end);
+      const Range r3 = meeting(dims[3], at2, extent3, begin, end);
       for (int64_t i3 = r3.begin; i3 < r3.end; ++i3) {
         const int64_t at = at2 + i3 * dims[3].to;
         const int64_t skip = at < begin ? begin - at : 0;
