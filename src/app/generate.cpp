@@ -153,7 +153,8 @@ int generate_command(const Options& o) {
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   log_info("{} prompt tokens, {} generated, {:.2f} s", prompt.size(), answer.tokens.size(), seconds);
   if (std::string_view(answer.stop) == "context") {
-    log_warn("the answer stops where the context of {} tokens is full; a larger --ctx-size gives it room", context);
+    log_warn("the answer stops where the context of {} tokens is full; a larger --ctx-size gives it room",
+             context);
   }
   if (!as_json) {
     print_text("\n");
