@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <vector>
+
 #include "graph/op_def.h"
 
 namespace tandem {
@@ -118,13 +120,27 @@ void Graph::bind(Tensor t, void* data) {
   t.node->data = data;
 }
 
+void Graph::drop_unread() {
+  std::vector<bool> read(static_cast<size_t>(size_), false);
+  for (int i = size_ - 1; i >= 0; --i) {
+    Node& n = node(i);
+    const bool own_place = n.root == &n && n.home != Home::Arena;  // leaves and bound results
+    n.dropped = !own_place && !read[static_cast<size_t>(i)];
+    if (n.dropped) continue;
+    for (int s = 0; s < n.n_src; ++s) {
+      if (const Node* src = n.src[static_cast<size_t>(s)]) read[static_cast<size_t>(src->index)] = true;
+    }
+  }
+}
+
 std::string dump(const Graph& graph) {
   static constexpr const char* kHomes[] = {"arena", "persistent", "mapped"};
   std::string text;
   for (int i = 0; i < graph.size(); ++i) {
     const Node& n = graph.node(i);
     text += fmt::format("{:4} {:24} {:5} {:24} {:10}{}", i, op_name(n.op), name_of(n.type), to_string(n.ne),
-                        kHomes[static_cast<int>(n.home)], n.wants_grad ? " grad" : "     ");
+                        n.dropped ? "dropped" : kHomes[static_cast<int>(n.home)],
+                        n.wants_grad ? " grad" : "     ");
     for (int s = 0; s < n.n_src; ++s) {
       const Node* src = n.src[static_cast<size_t>(s)];
       text += src ? fmt::format(" {}", src->index) : " -";

@@ -53,6 +53,7 @@ struct Node {
   DType type = DType::F32;
   Home home = Home::Arena;
   bool wants_grad = false;  // a gradient reaches it or is asked for
+  bool dropped = false;     // never run: see Graph::drop_unread
   int32_t index = 0;        // position in the graph
   int32_t n_src = 0;
   Shape ne;
@@ -130,6 +131,11 @@ class Graph {
 
   // Places the result of a node at `data` (persistent memory of at least its bytes) instead of in the arena.
   void bind(Tensor t, void* data);
+
+  // Leaves out of every run the nodes whose arena results nothing reads, and in turn what only those read;
+  // what is wanted of the graph must therefore be bound.  A recompute ends with such nodes: the backward pass
+  // needs a layer's inner results and not its output.
+  void drop_unread();
 
   int size() const { return size_; }
   Node& node(int i) { return nodes_[static_cast<size_t>(i)]; }

@@ -118,6 +118,24 @@ TEST(Graph, BindsAResultToPersistentMemory) {
   EXPECT_THROW(g.bind(leaf(g, {4}), memory.data()), Error);
 }
 
+TEST(Graph, DropsWhatNothingReads) {
+  Graph g;
+  std::vector<float> memory(4);
+  Tensor x = leaf(g, {4});
+  Tensor kept = scale(x, 2);
+  Tensor looked_at = view(kept, {2}, 0);
+  Tensor bound = scale(x, 3);
+  g.bind(bound, memory.data());
+  Tensor inner = scale(kept, 4);
+  Tensor end = add(scale(inner, 5), view(bound, {4}, 0));
+  Tensor later = scale(looked_at, 6);
+  g.bind(later, memory.data());
+  g.drop_unread();
+  for (const Tensor& t : {x, kept, looked_at, bound, later}) EXPECT_FALSE(t.node->dropped) << t.node->index;
+  for (int i = inner.node->index; i <= end.node->index; ++i) EXPECT_TRUE(g.node(i).dropped) << i;
+  EXPECT_NE(dump(g).find("dropped"), std::string::npos);
+}
+
 TEST(Graph, RefusesTensorsOfAnotherGraphAndAbsentSources) {
   Graph g, other;
   Tensor a = leaf(g, {4}), b = leaf(other, {4});

@@ -11,7 +11,9 @@ constexpr size_t kAlign = 64;  // bytes: a cache line, and the widest vector
 
 size_t rounded(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
-bool in_arena(const Node& n) { return n.op != Op::LEAF && n.root == &n && n.home == Home::Arena; }
+bool in_arena(const Node& n) {
+  return n.op != Op::LEAF && n.root == &n && n.home == Home::Arena && !n.dropped;
+}
 
 // The free bytes of the arena, kept as sorted, disjoint, non-touching ranges; the last one is open-ended.
 class FreeList {
@@ -90,6 +92,7 @@ Plan plan_arena(const Graph& graph, int n_nodes, const PlanOptions& options) {
   for (int i = 0; i < n_nodes; ++i) {
     const Node& node = graph.node(i);
     plan.storage[static_cast<size_t>(i)] = i;
+    if (node.dropped) continue;
     for (int s = 0; s < node.n_src; ++s) {
       const Node* src = node.src[static_cast<size_t>(s)];
       if (!src) continue;
@@ -143,6 +146,7 @@ Plan plan_arena(const Graph& graph, int n_nodes, const PlanOptions& options) {
 void place(Graph& graph, int n_nodes, const Plan& plan, std::byte* arena) {
   for (int i = 0; i < n_nodes; ++i) {
     Node& node = graph.node(i);
+    if (node.dropped) continue;
     if (plan.offset[static_cast<size_t>(i)] >= 0) node.data = arena + plan.offset[static_cast<size_t>(i)];
     if (node.root != &node) node.data = static_cast<std::byte*>(node.root->data) + node.root_offset_bytes;
   }

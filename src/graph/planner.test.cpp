@@ -260,6 +260,26 @@ TEST(Planner, PlansAPrefix) {
   EXPECT_EQ(plan.offset[1], 0);
 }
 
+TEST(Planner, DroppedNodesTakeNoBytesAndKeepNothingAlive) {
+  Graph g;
+  std::vector<float> memory(64);
+  Tensor a = scale(leaf(g, {64}), 2);
+  g.bind(scale(a, 3), memory.data());
+  Tensor unread = mul(rms_norm(a, 1e-6f), a);
+  Tensor part = view(unread, {16}, 128);
+  const size_t all = plan_arena(g, g.size()).arena_bytes;
+  g.drop_unread();
+  const Plan plan = plan_arena(g, g.size());
+  EXPECT_EQ(plan.offset[static_cast<size_t>(a.node->index)], 0);
+  EXPECT_EQ(plan.offset[static_cast<size_t>(unread.node->index)], -1);
+  EXPECT_EQ(plan.arena_bytes, 256u);
+  EXPECT_EQ(all, 512u);
+  alignas(64) std::byte arena[256];
+  place(g, g.size(), plan, arena);
+  EXPECT_EQ(unread.node->data, nullptr);
+  EXPECT_EQ(part.node->data, nullptr);
+}
+
 TEST(Planner, PlaceWritesAddressesThroughViews) {
   Graph g;
   Tensor a = scale(leaf(g, {16, 4}), 2);

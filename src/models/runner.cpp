@@ -171,6 +171,7 @@ void WindowRunner::build_backward(Build& b, Tensor x, Tensor y, int64_t il, Rang
   if (x.node->wants_grad) deliver(graph_, grads[i++], at(gradient_[1 - gradient_now_].f32(), offset));
   if (past_k) accumulate(graph_, grads[i++], key_gradients_.f32(), "past key gradients");
   if (past_v) accumulate(graph_, grads[i++], value_gradients_.f32(), "past value gradients");
+  graph_.drop_unread();
 }
 
 // Head and loss over tokens [first_token, first_token + n_tokens) of the window, of which the rows listed

@@ -37,7 +37,9 @@ KernelArgs make_args(const Node& node, IsaLevel level) {
   return args;
 }
 
-bool skipped(const Node& node) { return node.op == Op::LEAF || node.op == Op::VIEW || node.elements() == 0; }
+bool skipped(const Node& node) {
+  return node.op == Op::LEAF || node.op == Op::VIEW || node.dropped || node.elements() == 0;
+}
 
 // The references see plain numbers only, so a node with quantized sources never falls back on them.
 bool reference_takes(const Node& node) {

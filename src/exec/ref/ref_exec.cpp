@@ -159,7 +159,7 @@ void RefExec<T>::run(int first, int last) {
   };
   for (int i = first; i < last; ++i) {
     const Node& node = graph_.node(i);
-    if (node.op == Op::LEAF || node.op == Op::VIEW) continue;
+    if (node.op == Op::LEAF || node.op == Op::VIEW || node.dropped) continue;
     RefArgs<T> args;
     for (int k = 0; k < node.n_src; ++k) {
       const Node* src = node.src[static_cast<size_t>(k)];
