@@ -72,9 +72,9 @@ std::vector<OpResult> run_op_list(const OpList& list, OpMode mode, const OpFilte
 std::string ops_markdown();
 
 // The relative error a kernel may have on a graph: 2 f32 epsilons (2^-23) times the square root of the
-// largest extent of any tensor in it (longer than every sum), and 4 bf16 epsilons (2^-8) if products round
-// their operands to bf16: such roundings are independent, so they do not grow with the length as the sum
-// grows too.  Relative to the largest magnitude of each tensor.  One rule for all cases.
+// largest extent of any tensor in it (longer than every sum), relative to the largest magnitude of each
+// tensor.  One rule for all cases, products in bf16 included: theirs is held against the reference on rounded
+// operands.
 double eval_tolerance(const Graph& graph);
 
 }  // namespace tandem

@@ -283,13 +283,9 @@ void pack_forward(const NodeView& w, const char* expert, int64_t row, int cols, 
   typename P::Elem* rows = static_cast<typename P::Elem*>(tmp);
   const int64_t at = k0 / w.block_elements * w.block_bytes, steps = elems<P>(depth);
   for (int c = 0; c < cols; c += kPackRows) {
-    for (int r = 0; r < kPackRows; ++r) {
-      typename P::Elem* out = rows + r * kTmpStride;
-      if (c + r < cols) {
-        decode(P{}, w.format, expert + (row + c + r) * w.nb[1] + at, out, depth);
-      } else {
-        memset(out, 0, (size_t)steps * sizeof *out);
-      }
+    // Lanes past the last column keep what was there; their sums are not stored.
+    for (int r = 0; r < kPackRows && c + r < cols; ++r) {
+      decode(P{}, w.format, expert + (row + c + r) * w.nb[1] + at, rows + r * kTmpStride, depth);
     }
     transpose_rows(static_cast<const uint32_t*>(tmp), kTmpStride, steps,
                    reinterpret_cast<uint32_t*>(panel + c / kTileCols * kTileCols * steps + c % kTileCols));

@@ -87,7 +87,6 @@ void sort_pairs(const KernelArgs& a, const Buckets& b, Cut cut) {
 
 const char* refuse(const KernelArgs& a) {
   if (a.src[1].nb[0] != 4 || a.dst.nb[0] != 4) return "activation rows must be contiguous";
-  if (!a.src[0].format) return "the experts' type has no decoding kernel";
   if (n_pairs(a) >= INT32_MAX) return "more routed slots than fit 31 bits";
   return nullptr;
 }
