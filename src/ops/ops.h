@@ -105,8 +105,8 @@ Tensor out_prod(Tensor a, Tensor b);
 // -> {N, k, T}.  Source: gradients.md 2.2.
 Tensor mul_mat_id(Tensor as, Tensor b, Tensor ids);
 Tensor mul_mat_id(Tensor as, Tensor b, Tensor ids, Precision precision);
-// dst[:, i, t] = sum over r of as[:, r, ids[i, t]] * grad[r, i, t]: as {K, N, E}, grad {N, k, T}, ids {k, T}
-// -> {K, k, T}.  One row per routed slot, each with one writer.
+// dst[:, i, t] = sum over r of as[:, r, ids[i, t]] * grad[r, i % n_g, t]: as {K, N, E}, grad {N, n_g, T}, ids
+// {k, T}, n_g divides k -> {K, k, T}.  One row per routed slot, each with one writer.
 Tensor mul_mat_id_back(Tensor as, Tensor grad, Tensor ids, Precision precision);
 // For each expert e, the sum over the slots with ids[i, t] == e of a[:, i % n_a, t] b[:, i, t]^T: a {M, n_a,
 // T}, b {N, k, T}, ids {k, T} -> {M, N, n_expert}; zero for an expert without a slot.  The gradient of F32

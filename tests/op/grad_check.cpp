@@ -60,6 +60,19 @@ bool worse(const Verdict& a, const Verdict& b) {
   return b.message.empty() || a.error * b.limit > b.error * a.limit;
 }
 
+// A repetition that has no reader: a product with experts read its row instead (mul_mat_id.op.cpp), and a
+// training step does not run it (Graph::drop_unread).  Any other node that nobody reads is a mistake, and
+// gauge reports it as a corruption that was not noticed.
+bool read_past(const Graph& graph, int i) {
+  const Node& n = graph.node(i);
+  if (n.op != Op::REPEAT) return false;
+  for (int r = i + 1; r < graph.size(); ++r) {
+    const Node& reader = graph.node(r);
+    if (std::find(reader.src.begin(), reader.src.end(), &n) != reader.src.end()) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 DifferentiatedCase::DifferentiatedCase(const std::string& key, const OpCase& op_case, GradWanted wanted)
@@ -231,7 +244,7 @@ std::vector<Gauged> GradCheck::gauge() {
     nodes.push_back(i);
   };
   for (int i = case_.n_forward; i < graph.size(); ++i) {
-    if (runs(graph.node(i))) remember(i);
+    if (runs(graph.node(i)) && !read_past(graph, i)) remember(i);
   }
   // Where the gradient is the cotangent itself, that is what a wrong rule would change.
   if (nodes.empty()) remember(case_.cotangent.node->index);

@@ -209,6 +209,30 @@ TANDEM_OP_CASES(MUL_MAT_ID) {
          return mul_mat_id(c.weight("as", DType::F32, {8, 6, 16}), c.input("b", {8, 1, 19}),
                            c.ids("ids", {3, 19}, 16, true));
        }},
+      {"slots summed",
+       [](CaseBuilder& c) {
+         const Tensor y = mul_mat_id(c.weight("as", DType::F32, {12, 9, 5}), c.input("b", {12, 4, 7}),
+                                     c.ids("ids", {4, 7}, 5, true));
+         return repeat_back(y, {9, 1, 7});
+       }},
+      {"every other slot summed, trained experts",
+       [](CaseBuilder& c) {
+         const Tensor y =
+             mul_mat_id(c.input("as", {6, 5, 3}), c.input("b", {6, 1, 7}), c.ids("ids", {4, 7}, 3, false));
+         return repeat_back(y, {5, 2, 7});
+       }},
+      {"slots and tokens summed",
+       [](CaseBuilder& c) {
+         const Tensor y = mul_mat_id(c.weight("as", DType::F32, {12, 9, 5}), c.input("b", {12, 2, 4}),
+                                     c.ids("ids", {2, 4}, 5, true));
+         return repeat_back(y, {9, 1, 1});
+       }},
+      {"half rows and slots summed",
+       [](CaseBuilder& c) {
+         const Tensor y = mul_mat_id(c.weight("as", DType::F32, {12, 8, 5}), c.input("b", {12, 2, 4}),
+                                     c.ids("ids", {2, 4}, 5, true));
+         return repeat_back(y, {4, 1, 4});
+       }},
       {"strided b",
        [](CaseBuilder& c) {
          return mul_mat_id(c.weight("as", DType::F32, {8, 6, 4}),
@@ -267,6 +291,13 @@ TANDEM_OP_CASES(MUL_MAT_ID_BACK) {
                                             c.input("grad", {7, 6, 9}), c.ids("ids", {6, 9}, 6, true),
                                             c.graph().precision);
                    }});
+  for (int64_t n_g : {1, 2}) {
+    cases.push_back({"rows shared by the slots, n_g " + std::to_string(n_g), [n_g](CaseBuilder& c) {
+                       return mul_mat_id_back(c.weight("as", DType::F32, {12, 7, 6}),
+                                              c.input("grad", {7, n_g, 9}), c.ids("ids", {4, 9}, 6),
+                                              c.graph().precision);
+                     }});
+  }
   cases.push_back({"k 1", [](CaseBuilder& c) {
                      return mul_mat_id_back(c.weight("as", DType::F32, {12, 7, 6}),
                                             c.input("grad", {7, 1, 40}), c.ids("ids", {1, 40}, 6),

@@ -1,8 +1,8 @@
 // MUL_MAT_ID       as {K, N, E}, b {K, n_b, T} F32, ids {k, T} I32 -> y {N, k, T}.
 //                  y[:, i, t] = as[:, :, ids[i, t]]^T b[:, i % n_b, t];  n_b divides k.
-// MUL_MAT_ID_BACK  as {K, N, E}, grad {N, k, T}, ids {k, T} -> dst {K, k, T}.
-//                  dst[:, i, t] = sum over r of as[:, r, ids[i, t]] grad[r, i, t]: one row, and one writer,
-//                  per slot.
+// MUL_MAT_ID_BACK  as {K, N, E}, grad {N, n_g, T}, ids {k, T} -> dst {K, k, T}.
+//                  dst[:, i, t] = sum over r of as[:, r, ids[i, t]] grad[r, i % n_g, t]: one row, and one
+//                  writer, per slot;  n_g divides k.
 // OUT_PROD_ID      a {M, n_a, T}, b {N, k, T}, ids {k, T} -> {M, N, E}, the gradient of F32 experts.
 // Gradient: b, and the experts if they are F32 (an adapter); frozen quantized experts never have one, ids
 // neither. Where b was broadcast over the slots, REPEAT_BACK sums them (slot i came from row i % n_b).  An
@@ -62,9 +62,9 @@ void infer(Node& y, Sources src) {
 void infer_back(Node& y, Sources src) {
   expect_experts(y, src);
   const Shape &as = src[0]->ne, &grad = src[1]->ne, &ids = src[2]->ne;
-  expect_shapes(as[1] == grad[0] && as[3] == 1 && grad[1] == ids[0] && grad[2] == ids[1] && grad[3] == 1 &&
-                    ids[2] == 1 && ids[3] == 1,
-                y, src, "as is {K, N, E}, grad {N, k, T} and ids {k, T}");
+  expect_shapes(as[1] == grad[0] && as[3] == 1 && grad[1] > 0 && ids[0] % grad[1] == 0 && grad[2] == ids[1] &&
+                    grad[3] == 1 && ids[2] == 1 && ids[3] == 1,
+                y, src, "as is {K, N, E}, grad {N, n_g, T} and ids {k, T} with k a multiple of n_g");
   y.ne = {as[0], ids[0], ids[1]};
 }
 
@@ -79,11 +79,20 @@ void infer_out_prod(Node& y, Sources src) {
   y.ne = {a[0], b[0], params_of<OutProdIdParams>(y).n_expert};
 }
 
+// Where slots are summed, their cotangent is one row repeated; the product can read that row itself.
+Tensor without_repeat(Tensor grad) {
+  const Node& n = *grad.node;
+  if (n.op != Op::REPEAT) return grad;
+  const Node& row = *n.src[0];
+  return row.ne[0] == n.ne[0] && row.ne[2] == n.ne[2] ? Tensor{n.src[0], grad.graph} : grad;
+}
+
 void back(BackwardCtx& c) {
   if (c.needs(0)) c.grad(0, out_prod_id(c.src(1), c.dout, c.src(2), c.src(0).ne(2)));
   if (!c.needs(1)) return;
   const bool bf16 = params_of<MulMatIdParams>(*c.out.node).bf16 != 0;
-  const Tensor d = mul_mat_id_back(c.src(0), c.dout, c.src(2), bf16 ? Precision::BF16 : Precision::F32);
+  const Precision precision = bf16 ? Precision::BF16 : Precision::F32;
+  const Tensor d = mul_mat_id_back(c.src(0), without_repeat(c.dout), c.src(2), precision);
   const Tensor b = c.src(1);
   c.grad(1, b.ne(1) == d.ne(1) ? d : repeat_back(d, b.shape()));
 }
@@ -108,7 +117,7 @@ void ref_back(const RefArgs<T>& args) {
     const int64_t e = ids.id(i, t);
     for (int64_t k = 0; k < as.ne[0]; ++k) {
       T sum = 0;
-      for (int64_t r = 0; r < as.ne[1]; ++r) sum += as(k, r, e) * grad(r, i, t);
+      for (int64_t r = 0; r < as.ne[1]; ++r) sum += as(k, r, e) * grad(r, i % grad.ne[1], t);
       args.dst(k, i, t) = sum;
     }
   });
