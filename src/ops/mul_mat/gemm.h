@@ -85,9 +85,9 @@ inline void convert_row(const float* x, uint32_t* out, int64_t n) {
     const __m512i v = (__m512i)_mm512_cvtne2ps_pbh((__m512)load(x + i + 16), (__m512)load(x + i));
     _mm512_storeu_si512(o + i, v);
   }
-  for (; i < n; ++i) {
-    const uint16_t b = f32_to_bf16(x[i]);  // by memcpy: x and out may be the same bytes
-    memcpy(o + i, &b, 2);
+  for (; i < n; i += 16) {
+    const int left = n - i < 16 ? (int)(n - i) : 16;
+    store_bf16_n(o + i, load_n(x + i, left), left);
   }
   if (n % 2) memset(o + n, 0, 2);
 }
@@ -261,7 +261,7 @@ inline void decode(Bf16Path, const FormatKernels* format, const char* blocks, ui
   uint16_t* o = reinterpret_cast<uint16_t*>(out);
   if (format->to_bf16) {
     format->to_bf16(blocks, o, n);
-    if (n % 2) o[n] = 0;
+    if (n % 2) memset(o + n, 0, 2);
   } else {
     float values[kDecodeElements];
     format->to_f32(blocks, values, n);
@@ -295,15 +295,14 @@ void pack_forward(const NodeView& w, const char* expert, int64_t row, int cols, 
 // Columns of the group that begins at column c of `cols`.
 inline int64_t group_cols(int64_t c, int64_t cols) { return cols - c < kTileCols ? cols - c : kTileCols; }
 
-// Backward panel: weight rows [row, row + depth) at elements [k0, k0 + cols), lanes over elements; of a group
-// that is not full the columns up to the next whole vector are zero.
+// Backward panel: weight rows [row, row + depth) at elements [k0, k0 + cols), lanes over elements.  Lanes
+// past the last column keep what was there.
 template <class P>
 void pack_back_plain(const NodeView& w, const char* expert, int64_t row, int64_t depth, int64_t k0,
                      int64_t cols, float* tmp, float* panel) {
   const int64_t at = k0 / w.block_elements * w.block_bytes;
   for (int64_t r = 0; r < depth; ++r) {
     decode(P{}, w.format, expert + (row + r) * w.nb[1] + at, tmp, cols);
-    for (int64_t c = cols; c % kLanes; ++c) tmp[c] = 0;
     for (int64_t c = 0; c < cols; c += kTileCols) {
       float* out = panel + c * depth + r * kTileCols;
       for (int64_t j = 0; j < group_cols(c, cols); j += kLanes) store(out + j, load(tmp + c + j));
@@ -331,7 +330,6 @@ inline void pack_back(Bf16Path, const NodeView& w, const char* expert, int64_t r
     high[2 * i + 1] = (uint16_t)(48 + i);
   }
   const __m512i of_low = _mm512_load_si512(low), of_high = _mm512_load_si512(high);
-  const int64_t rest = cols % 32;
   for (int64_t s = 0; s < steps; ++s) {
     const char* blocks = expert + (row + 2 * s) * w.nb[1] + at;
     decode(Bf16Path{}, w.format, blocks, reinterpret_cast<uint32_t*>(even), cols);
@@ -339,10 +337,6 @@ inline void pack_back(Bf16Path, const NodeView& w, const char* expert, int64_t r
       decode(Bf16Path{}, w.format, blocks + w.nb[1], reinterpret_cast<uint32_t*>(odd), cols);
     } else {
       memset(odd, 0, (size_t)cols * 2);
-    }
-    if (rest) {
-      memset(even + cols, 0, (size_t)(32 - rest) * 2);
-      memset(odd + cols, 0, (size_t)(32 - rest) * 2);
     }
     for (int64_t c = 0; c < cols; c += 32) {
       uint32_t* out = panel + c / kTileCols * kTileCols * steps + s * kTileCols + c % kTileCols;
