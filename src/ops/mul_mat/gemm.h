@@ -385,6 +385,22 @@ inline Ahead weights_ahead(const NodeView& w, const char* expert, int64_t row, i
           w.ne[1] - row < rows ? w.ne[1] - row : rows, elements / w.block_elements * w.block_bytes};
 }
 
+// What follows the forward panel at row n0 and element k0: the next blocks of its rows, or the first ones of
+// the rows after them.
+inline Ahead forward_ahead(const NodeView& w, const char* expert, int64_t n0, int64_t k0) {
+  const bool last = k0 + kForwardDepth >= w.ne[0];
+  return weights_ahead(w, expert, last ? n0 + kPanelCols : n0, kPanelCols, last ? 0 : k0 + kForwardDepth,
+                       kForwardDepth);
+}
+
+// What follows the backward panel at row r0 and element k0: the next rows, or the first ones of the next
+// columns.
+inline Ahead back_ahead(const NodeView& w, const char* expert, int64_t r0, int64_t k0) {
+  const bool last = r0 + kBackDepth >= w.ne[1];
+  return weights_ahead(w, expert, last ? 0 : r0 + kBackDepth, kBackDepth, last ? k0 + kBackCols : k0,
+                       kBackCols);
+}
+
 // The unit of a forward product: m rows against weight rows [n0, n0 + kPanelCols) of one expert.
 template <class P>
 void forward_unit(const NodeView& w, const char* expert, int64_t n0, int64_t m, const ThreadScratch& s) {
@@ -394,11 +410,8 @@ void forward_unit(const NodeView& w, const char* expert, int64_t n0, int64_t m, 
   for (int64_t k0 = 0; k0 < w.ne[0]; k0 += kForwardDepth) {
     const int64_t depth = w.ne[0] - k0 < kForwardDepth ? w.ne[0] - k0 : kForwardDepth;
     pack_forward<P>(w, expert, n0, cols, k0, depth, s.tmp, panel);
-    // The next blocks of these rows, or the first ones of the next panel's.
-    const bool last = k0 + kForwardDepth >= w.ne[0];
-    const int64_t next_row = last ? n0 + kPanelCols : n0, next_k = last ? 0 : k0 + kForwardDepth;
-    const Ahead ahead = weights_ahead(w, expert, next_row, kPanelCols, next_k, kForwardDepth);
-    multiply<P>(m, a, k0 / P::kPack, panel, elems<P>(depth), s.c, n0, cols, k0 == 0, ahead);
+    multiply<P>(m, a, k0 / P::kPack, panel, elems<P>(depth), s.c, n0, cols, k0 == 0,
+                forward_ahead(w, expert, n0, k0));
   }
 }
 
@@ -411,10 +424,8 @@ void back_unit(const NodeView& w, const char* expert, int64_t k0, int64_t m, con
   for (int64_t r0 = 0; r0 < w.ne[1]; r0 += kBackDepth) {
     const int64_t depth = w.ne[1] - r0 < kBackDepth ? w.ne[1] - r0 : kBackDepth;
     pack_back(P{}, w, expert, r0, depth, k0, cols, s.tmp, panel);
-    const bool last = r0 + kBackDepth >= w.ne[1];
-    const int64_t next_row = last ? 0 : r0 + kBackDepth, next_k = last ? k0 + kBackCols : k0;
-    const Ahead ahead = weights_ahead(w, expert, next_row, kBackDepth, next_k, kBackCols);
-    multiply<P>(m, a, r0 / P::kPack, panel, elems<P>(depth), s.c, k0, (int)cols, r0 == 0, ahead);
+    multiply<P>(m, a, r0 / P::kPack, panel, elems<P>(depth), s.c, k0, (int)cols, r0 == 0,
+                back_ahead(w, expert, r0, k0));
   }
 }
 
