@@ -2,7 +2,6 @@
 # than most cases do).  A folder without tests is skipped.
 if(TANDEM_TESTS)
   find_package(GTest REQUIRED)
-  find_package(benchmark REQUIRED)
 endif()
 
 # What a sanitizer is told at run time; every finding ends the process.  Stacks stay where they are: the fake ones of

@@ -1,4 +1,4 @@
-// The commands of the binary, one file each.
+// The commands of the binary, one file (bench: one folder) each.
 #pragma once
 #include "base/options.h"
 
@@ -12,5 +12,6 @@ int train_command(const Options& options);
 int gradcheck_command(const Options& options);
 int generate_command(const Options& options);
 int ops_command(const Options& options);
+int bench_command(const Options& options);
 
 }  // namespace tandem

@@ -54,6 +54,8 @@ int run_command(const Options& options) {
       return generate_command(options);
     case Command::Ops:
       return ops_command(options);
+    case Command::Bench:
+      return bench_command(options);
   }
   return 1;
 }

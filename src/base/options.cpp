@@ -19,11 +19,12 @@ enum class Kind : uint8_t { Switch, Int, Float, Text, Choice, Bytes, List };
 constexpr unsigned bit(Command c) { return 1u << static_cast<unsigned>(c); }
 constexpr unsigned kInspect = bit(Command::Inspect), kSynth = bit(Command::Synth),
                    kTrain = bit(Command::Train), kGradcheck = bit(Command::Gradcheck),
-                   kGenerate = bit(Command::Generate), kOps = bit(Command::Ops);
+                   kGenerate = bit(Command::Generate), kOps = bit(Command::Ops),
+                   kBench = bit(Command::Bench);
 constexpr unsigned kTrainers = bit(Command::Check) | kTrain;
 constexpr unsigned kRowUsers = kTrainers | kGradcheck;
 constexpr unsigned kModelUsers = kRowUsers | kGenerate;
-constexpr unsigned kAll = kInspect | kSynth | kModelUsers | kOps;
+constexpr unsigned kAll = kInspect | kSynth | kModelUsers | kOps | kBench;
 
 struct OptionDef {
   std::string_view names;
@@ -43,7 +44,7 @@ constexpr OptionDef kTable[] = {
 };
 
 struct CommandDef {
-  std::string_view name, operand, summary;
+  std::string_view name, operand, summary;  // an operand in brackets may be left out
 };
 constexpr CommandDef kCommandTable[kCommands] = {
     {"inspect", "FILE", "what is in a GGUF file, and what in it could be trained"},
@@ -53,6 +54,7 @@ constexpr CommandDef kCommandTable[kCommands] = {
     {"gradcheck", "", "prove the gradient of a model's adapters against its own loss"},
     {"generate", "", "continue a prompt, with or without adapters"},
     {"ops", "MODE", "prove the ops: MODE is support, eval, grad, gauge, plan or perf"},
+    {"bench", "[MODE]", "measure beside what the machine can do: MODE is ops, train, prefill or decode"},
 };
 
 constexpr std::pair<Opt, unsigned> kRequired[] = {
@@ -354,7 +356,7 @@ class OptionParser {
 
   void require() const {
     const CommandDef& c = def(out_.command_);
-    if (!c.operand.empty() && out_.operand_.empty()) {
+    if (!c.operand.empty() && c.operand[0] != '[' && out_.operand_.empty()) {
       fail(Code::Usage, "tandem {} needs a {}: tandem {} {}", c.name, c.operand, c.name, c.operand);
     }
     for (const auto& [option, commands] : kRequired) {

@@ -13,8 +13,8 @@
 
 namespace tandem {
 
-enum class Command : uint8_t { Inspect, Synth, Check, Train, Gradcheck, Generate, Ops };
-constexpr size_t kCommands = 7;
+enum class Command : uint8_t { Inspect, Synth, Check, Train, Gradcheck, Generate, Ops, Bench };
+constexpr size_t kCommands = 8;
 
 enum class Opt : uint8_t {
 #define OPTION(id, names, kind, value, lo, hi, fallback, commands, help) id,
@@ -43,7 +43,8 @@ struct OptionSources {
 class Options {
  public:
   Command command() const { return command_; }
-  // The argument without a flag (FILE, ARCH); empty for commands that take none.
+  // The argument without a flag (FILE, ARCH); empty for commands that take none, and where it may be left
+  // out.
   const std::string& operand() const { return operand_; }
   // Whether somebody gave it.
   bool given(Opt o) const { return at(o).source != Source::Default; }

@@ -143,6 +143,7 @@ class Graph {
   void clear() { size_ = 0; }
 
   Precision precision = Precision::F32;  // of the products emitted from now on
+  const char* segment = "";              // what part of a model this is, for reports
 
  private:
   Node& append(Op op, std::initializer_list<Tensor> src);

@@ -98,6 +98,7 @@ float* WindowRunner::boundary(int64_t il) const {
 
 int WindowRunner::build_embedding(Range r) {
   graph_.clear();
+  graph_.segment = "embedding";
   Build b(graph_, model_, adapters_, {});
   const Tensor ids = graph_.leaf(DType::I32, {r.n}, Home::Persistent, at(tokens_.i32(), r.begin), "tokens");
   const Tensor x = get_rows(b.weight(model_.global().token_embd), ids);
@@ -110,6 +111,9 @@ int WindowRunner::build_layer(int64_t il, Range r, int64_t window_tokens, Pass p
   const HParams& h = model_.hparams();
   graph_.clear();
   graph_.precision = options_.precision;
+  graph_.segment = pass == Pass::Backward   ? "layer, backward"
+                   : pass == Pass::KeysOnly ? "layer, keys again"
+                                            : "layer, forward";
   BuildInputs in;
   in.n_tokens = r.n;
   in.positions = at(positions_.i32(), r.begin);
@@ -181,6 +185,7 @@ int WindowRunner::build_head(int64_t first_token, int64_t n_tokens, int64_t firs
   const HParams& h = model_.hparams();
   graph_.clear();
   graph_.precision = options_.precision;
+  graph_.segment = "head";
   Build b(graph_, model_, adapters_, {});
   const Tensor x = graph_.leaf(DType::F32, {h.n_embd, n_tokens}, Home::Persistent,
                                at(boundary(h.n_layer), first_token * h.n_embd), "x");

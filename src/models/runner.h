@@ -130,6 +130,8 @@ class Session {
   // Throws Usage beyond the context, NonFinite.
   std::span<const float> append(std::span<const int32_t> tokens);
   int64_t n_tokens() const { return n_past_; }
+  // Forgets all tokens; the memory stays.
+  void clear() { n_past_ = 0; }
 
  private:
   int build_layer(int64_t il, int64_t n);

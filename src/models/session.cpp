@@ -26,6 +26,7 @@ int Session::build_layer(int64_t il, int64_t n) {
   const HParams& h = model_.hparams();
   graph_.clear();
   graph_.precision = precision_;
+  graph_.segment = "layer";
   BuildInputs in;
   in.n_tokens = n;
   in.positions = positions_.i32();
@@ -53,6 +54,7 @@ int Session::build_head(Tensor* logits, int64_t n) {
   const HParams& h = model_.hparams();
   graph_.clear();
   graph_.precision = precision_;
+  graph_.segment = "head";
   Build b(graph_, model_, adapters_, {});
   const Tensor x = graph_.leaf(DType::F32, {h.n_embd, 1}, Home::Persistent,
                                row(static_cast<int>(h.n_layer % 2), n - 1), "x");

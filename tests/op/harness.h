@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -66,6 +67,14 @@ std::vector<OpResult> run_op_tests(OpMode mode, const OpFilter& filter = {}, Gau
 // The same for one list, whatever its name.
 std::vector<OpResult> run_op_list(const OpList& list, OpMode mode, const OpFilter& filter = {},
                                   GaugeTable* noticed = nullptr);
+
+// The cases of a list that the filter lets through, built without gradients; `op` and `level` are not looked
+// at.  Throws what a case throws.
+struct BuiltOpCase {
+  std::string name;
+  std::unique_ptr<CaseBuilder> inputs;  // owns the graph
+};
+std::vector<BuiltOpCase> build_op_cases(const OpList& list, const OpFilter& filter = {});
 
 // docs/ops.md: op x format x ISA level x gradient, from the case lists; the same on every host that the build
 // has all ISA levels for.  Throws what a case throws.

@@ -1,6 +1,7 @@
 #include "exec/cpu/cpu_backend.h"
 
 #include <algorithm>
+#include <chrono>
 #include <deque>
 
 #include "exec/cpu/kernel_table.h"
@@ -200,7 +201,16 @@ CpuBackend::Program CpuBackend::place_and_split(Graph& graph, int n_nodes,
 
 void CpuBackend::run(Graph& graph, int n_nodes, std::span<std::byte> memory, Priority priority) {
   const Program program = place_and_split(graph, n_nodes, memory);
-  pool_.run(program.tasks, priority);
+  if (!watch_) {
+    pool_.run(program.tasks, priority);
+    return;
+  }
+  for (size_t t = 0; t < program.tasks.size(); ++t) {
+    const auto start = std::chrono::steady_clock::now();
+    pool_.run({&program.tasks[t], 1}, priority);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    watch_->ran(graph, *program.nodes[t], seconds.count());
+  }
 }
 
 void CpuBackend::run_watched(Graph& graph, int n_nodes, std::span<std::byte> memory, UnitWatch& watch) {

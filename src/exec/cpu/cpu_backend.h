@@ -28,6 +28,14 @@ class CpuBackend final : public Backend {
   // turn.
   void run_watched(Graph& graph, int n_nodes, std::span<std::byte> memory, UnitWatch& watch);
 
+  // Told after each part of a node that ran on its own, with its time.  For benchmarks: while a watch is set
+  // the threads meet after every part.
+  struct NodeWatch {
+    virtual ~NodeWatch() = default;
+    virtual void ran(const Graph& graph, const Node& node, double seconds) = 0;
+  };
+  void set_watch(NodeWatch* watch) { watch_ = watch; }
+
   IsaLevel level() const { return level_; }
   int n_threads() const { return pool_.n_threads(); }
   // For the plan tests: no sharing, guard bytes.
@@ -48,6 +56,7 @@ class CpuBackend final : public Backend {
   ThreadPool& pool_;
   IsaLevel level_;
   PlanOptions plan_options_;
+  NodeWatch* watch_ = nullptr;
 };
 
 }  // namespace tandem

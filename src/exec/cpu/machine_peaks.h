@@ -26,6 +26,7 @@ class MachinePeaks {
 
   // About a millisecond for each kind, and one copy.
   Peaks measure(ThreadPool& pool) const;
+  IsaLevel level() const { return level_; }
   size_t held_bytes() const { return from_.bytes() + to_.bytes(); }
 
  private:

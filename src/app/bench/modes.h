@@ -1,0 +1,40 @@
+// The modes of `tandem bench`.
+#pragma once
+#include "app/bench/report.h"
+#include "app/bench/rounds.h"
+#include "base/options.h"
+
+namespace tandem {
+
+// The op cases of the tests, or with --synth the products and attention of a shape.  Throws: Usage if nothing
+// has the name that was asked for.
+void bench_ops(const Options& options, const Machines& machines, Reporter& reporter);
+// A model file, or with --synth a model of such layers: training steps, prompts, or single tokens.
+void bench_model(const Options& options, const Machines& machines, Reporter& reporter);
+
+// --precision; without it bf16 where products train so (kernels that multiply it in hardware; ops and train),
+// else f32.
+Precision bench_precision(const Options& options, IsaLevel level);
+// The type of --type, or that of the shape's files.  Throws: Usage for a name that is no type.
+struct NamedShape;
+DType bench_type(const Options& options, const NamedShape& shape);
+
+// What --why prints of graphs: each different node that its best kernel refuses, once.
+class Refusals {
+ public:
+  explicit Refusals(const CpuBackend& backend) : backend_(backend) {}
+  // `where` is the case or segment.
+  void look_at(const Graph& graph, const std::string& where);
+  void print(bool lines_of_json) const;
+
+ private:
+  struct Refused {
+    std::string node, taken_by, reasons, where;
+    int64_t n = 0;
+  };
+  const CpuBackend& backend_;
+  std::vector<Refused> refused_;
+  int64_t n_nodes_ = 0;
+};
+
+}  // namespace tandem
