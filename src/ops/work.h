@@ -5,16 +5,17 @@
 namespace tandem {
 
 struct Work {
-  double operations = 0;  // of products, a multiply-add counted twice; what is done per element is not counted
-  double bytes = 0;       // of sources and result, each element that must be touched counted once
-  bool bf16 = false;      // operands are rounded to bf16
+  double operations =
+      0;              // of products, a multiply-add counted twice; what is done per element is not counted
+  double bytes = 0;   // of sources and result, each element that must be touched counted once
+  bool bf16 = false;  // operands are rounded to bf16
 
   Work& operator+=(const Work& other);
 };
 
-// The work of a node, from shapes alone; where the ids of a product with experts (or the rows of a gather) lie
-// in a leaf, only the experts they name are counted, else as many as the slots could name.  Attention is taken
-// as causal over one sample.  A VIEW, a leaf and a node without elements cost nothing.
+// The work of a node, from shapes alone; where the ids of a product with experts (or the rows of a gather)
+// lie in a leaf, only the experts they name are counted, else as many as the slots could name.  Attention is
+// taken as causal over one sample.  A VIEW, a leaf and a node without elements cost nothing.
 Work work_of(const Node& node);
 
 }  // namespace tandem

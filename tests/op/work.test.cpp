@@ -19,8 +19,7 @@ class WorkOf : public testing::Test {
 };
 
 TEST_F(WorkOf, Products) {
-  const Work forward =
-      work_of(*mul_mat(leaf(DType::Q4_K, {256, 8}), f32({256, 3, 2}), Precision::BF16).node);
+  const Work forward = work_of(*mul_mat(leaf(DType::Q4_K, {256, 8}), f32({256, 3, 2}), Precision::BF16).node);
   EXPECT_EQ(forward.operations, 2 * 256 * 8 * 6);
   EXPECT_EQ(forward.bytes, 144 * 8 + 256 * 6 * 4 + 8 * 6 * 4);
   EXPECT_TRUE(forward.bf16);
@@ -37,7 +36,8 @@ TEST_F(WorkOf, OnlyTheExpertsThatAreNamed) {
   const Work w = work_of(*mul_mat_id(as, f32({3, 1, 2}), named, Precision::F32).node);
   EXPECT_EQ(w.operations, 2 * 3 * 5 * 4);
   EXPECT_EQ(w.bytes, 4 * (2 * 15 + 6 + 4 + 5 * 4));
-  const Work unknown = work_of(*mul_mat_id(as, f32({3, 1, 2}), leaf(DType::I32, {2, 2}), Precision::F32).node);
+  const Work unknown =
+      work_of(*mul_mat_id(as, f32({3, 1, 2}), leaf(DType::I32, {2, 2}), Precision::F32).node);
   EXPECT_EQ(unknown.bytes - w.bytes, 4 * 2 * 15) << "four slots could name four experts";
   const Work back = work_of(*mul_mat_id_back(as, f32({5, 2, 2}), named, Precision::F32).node);
   EXPECT_EQ(back.operations, w.operations);

@@ -12,7 +12,8 @@ inline void axpy(float a, const float* x, float* to, int64_t n) {
   const Vec scale = set1(a);
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) store(to + i, fma(scale, load(x + i), load(to + i)));
-  if (i < n) store_n(to + i, fma(scale, load_n(x + i, (int)(n - i)), load_n(to + i, (int)(n - i))), (int)(n - i));
+  if (i < n)
+    store_n(to + i, fma(scale, load_n(x + i, (int)(n - i)), load_n(to + i, (int)(n - i))), (int)(n - i));
 }
 
 void one_expert(const BaselineArgs& a, int64_t expert, int thread) {

@@ -6,6 +6,8 @@
 
 namespace tandem {
 
+struct NamedShape;
+
 // The op cases of the tests, or with --synth the products and attention of a shape.  Throws: Usage if nothing
 // has the name that was asked for.
 void bench_ops(const Options& options, const Machines& machines, Reporter& reporter);
@@ -16,7 +18,7 @@ void bench_model(const Options& options, const Machines& machines, Reporter& rep
 // else f32.
 Precision bench_precision(const Options& options, IsaLevel level);
 // The type of --type, or that of the shape's files.  Throws: Usage for a name that is no type.
-struct NamedShape;
+
 DType bench_type(const Options& options, const NamedShape& shape);
 
 // What --why prints of graphs: each different node that its best kernel refuses, once.

@@ -28,8 +28,8 @@ void for_cases(const Options& options, const UseSubjects& use) {
     const std::vector<BuiltOpCase> cases = build_op_cases(list, {.test_case = options.text(Opt::OpCaseText)});
     std::vector<Subject> subjects;
     for (const BuiltOpCase& c : cases) {
-      subjects.push_back({fmt::format("{} {}", list.name, c.name), precision_of(c.inputs->graph()),
-                          &c.inputs->graph(), {}});
+      subjects.push_back(
+          {fmt::format("{} {}", list.name, c.name), precision_of(c.inputs->graph()), &c.inputs->graph(), {}});
     }
     if (!subjects.empty()) use(subjects, list.name);
   }
@@ -42,8 +42,9 @@ void for_cases(const Options& options, const UseSubjects& use) {
 
 void bench_ops(const Options& o, const Machines& machines, Reporter& reporter) {
   if (o.given(Opt::Model)) {
-    fail(Code::Usage, "tandem bench ops measures op cases, or with --synth the matrices of a shape; a model file "
-                      "goes with train, prefill and decode");
+    fail(Code::Usage,
+         "tandem bench ops measures op cases, or with --synth the matrices of a shape; a model file "
+         "goes with train, prefill and decode");
   }
   const bool why = o.on(Opt::Why);
   const RoundSettings rounds{.n_rounds = o.integer(Opt::BenchRounds)};

@@ -62,8 +62,8 @@ void Refusals::print(bool lines_of_json) const {
                 {"nodes", n_nodes_},
                 {"refused", n_refused}});
   } else {
-    tandem::print("{} of {} nodes fall back; the others are taken by the kernels of {}\n", n_refused, n_nodes_,
-                  isa_name(backend_.level()));
+    tandem::print("{} of {} nodes fall back; the others are taken by the kernels of {}\n", n_refused,
+                  n_nodes_, isa_name(backend_.level()));
   }
 }
 

@@ -144,9 +144,9 @@ void Reporter::add_peaks(const Machines& machines, const Measured& measured) {
 void Reporter::flush(const std::string& title) {
   if (json_ || group_.empty()) return;
   const auto any = [&](auto has) { return std::any_of(group_.begin(), group_.end(), has); };
-  const bool baseline = any([](const BenchLine& l) { return l.baseline_ratio.has_value(); }),
-             tokens = any([](const BenchLine& l) { return l.tokens_per_second.has_value(); }),
-             memory = any([](const BenchLine& l) { return l.memory_bytes.has_value(); });
+  const bool baseline = any([](const BenchLine&l) { return l.baseline_ratio.has_value(); }),
+             tokens = any([](const BenchLine&l) { return l.tokens_per_second.has_value(); }),
+             memory = any([](const BenchLine&l) { return l.memory_bytes.has_value(); });
   Table table("  ", {0, 6});
   std::vector<std::string> head{"", "threads", "ms", "min .. max", "speed", "share", "of"};
   if (tokens) head.push_back("tokens/s");

@@ -105,7 +105,8 @@ SynthSettings model_of(const NamedShape& s, int64_t n_layer, int64_t n_vocab, DT
       if (other.arch) names.emplace_back(other.name);
     }
     fail(Code::Unsupported,
-         "a model cannot be made in the shape of {}: {}, which no architecture of this engine has; its matrices "
+         "a model cannot be made in the shape of {}: {}, which no architecture of this engine has; its "
+         "matrices "
          "alone are measured by tandem bench ops --synth {}; models can be made of {}",
          s.name, s.difference, s.name, fmt::join(names, ", "));
   }

@@ -146,12 +146,13 @@ void for_matrix(const NamedShape& shape, const NamedMatrix& m, const ShapeSettin
   const std::string precision = precision_name(s.precision);
   if (experts) {
     draw(0);
-    ops.add(forward, what, precision,
-            [&](Graph& g) { mul_mat_id(weight_leaf(g), f32_leaf(g, x_ne, x), ids_leaf(g), s.precision); },
-            draw);
-    ops.add(back, what, precision,
-            [&](Graph& g) { mul_mat_id_back(weight_leaf(g), f32_leaf(g, dy_ne, dy), ids_leaf(g), s.precision); },
-            draw);
+    ops.add(
+        forward, what, precision,
+        [&](Graph& g) { mul_mat_id(weight_leaf(g), f32_leaf(g, x_ne, x), ids_leaf(g), s.precision); }, draw);
+    ops.add(
+        back, what, precision,
+        [&](Graph& g) { mul_mat_id_back(weight_leaf(g), f32_leaf(g, dy_ne, dy), ids_leaf(g), s.precision); },
+        draw);
   } else {
     ops.add(forward, what, precision,
             [&](Graph& g) { mul_mat(weight_leaf(g), f32_leaf(g, x_ne, x), s.precision); });
@@ -176,7 +177,8 @@ void for_attention(const NamedShape& shape, const ShapeSettings& s, const UseSub
   };
   OpGraphs ops(s);
   ops.add(Op::FLASH_ATTN, what, "f32", [&](Graph& g) {
-    flash_attn(f32_leaf(g, q_ne, q), f32_leaf(g, k_ne, k), f32_leaf(g, k_ne, v), {}, {}, first_leaf(g), scale);
+    flash_attn(f32_leaf(g, q_ne, q), f32_leaf(g, k_ne, k), f32_leaf(g, k_ne, v), {}, {}, first_leaf(g),
+               scale);
   });
   ops.add(Op::FLASH_ATTN_BACK, what, "f32", [&](Graph& g) {
     flash_attn_back(f32_leaf(g, q_ne, q), f32_leaf(g, k_ne, k), f32_leaf(g, k_ne, v), {}, {}, first_leaf(g),
@@ -202,7 +204,8 @@ void measure_subjects(const std::vector<Subject>& subjects, const Machines& mach
   std::vector<Contender> contenders;
   std::vector<std::unique_ptr<BaselineBack>> baselines;
   size_t arena_bytes = 1;
-  for (const Subject& s : subjects) arena_bytes = std::max(arena_bytes, machines.plan(*s.graph, s.graph->size()).total());
+  for (const Subject& s : subjects)
+    arena_bytes = std::max(arena_bytes, machines.plan(*s.graph, s.graph->size()).total());
   const Buffer arena(arena_bytes, "the result of a benchmark");
   for (const Subject& s : subjects) {
     if (s.prepare) s.prepare(0);

@@ -33,8 +33,8 @@ struct ShapeSettings {
 };
 
 // Hands over, group by group, the graphs of the shape's ops: of each matrix its product and the input
-// gradient, then attention and its gradient.  They live during the call.  Before each run the tokens are given
-// other experts, so that no cache holds those of the last.  Throws: Unsupported, OutOfMemory.
+// gradient, then attention and its gradient.  They live during the call.  Before each run the tokens are
+// given other experts, so that no cache holds those of the last.  Throws: Unsupported, OutOfMemory.
 using UseSubjects = std::function<void(const std::vector<Subject>& subjects, const std::string& title)>;
 void for_shape(const NamedShape& shape, const ShapeSettings& settings, const UseSubjects& use);
 

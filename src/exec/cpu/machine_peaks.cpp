@@ -27,7 +27,8 @@ extern const PeakLoops peak_loops;
 
 namespace {
 
-constexpr size_t kCopyBytes = size_t{64} << 20;  // twice that is more than a last-level cache per core complex
+constexpr size_t kCopyBytes = size_t{64}
+                              << 20;  // twice that is more than a last-level cache per core complex
 constexpr int64_t kCopyChunk = int64_t{1} << 20;
 constexpr int64_t kUnitSteps = 20'000;  // about 0.1 ms where two instructions start per cycle
 constexpr int64_t kUnitsPerThread = 10;

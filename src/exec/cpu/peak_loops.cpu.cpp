@@ -82,14 +82,14 @@ float dot_int8(int64_t steps) {
 
 extern const PeakLoops peak_loops;
 const PeakLoops peak_loops = {
-    {fma_f32, 2 * kChains * kLanes},
+    {fma_f32, 2 * kChains* kLanes},
 #if defined(__AVX512BF16__)
-    {dot_bf16, 4 * kChains * kLanes},
+    {dot_bf16, 4 * kChains* kLanes},
 #else
     {nullptr, 0},
 #endif
 #if defined(__AVX512VNNI__) || defined(__AVX2__)
-    {dot_int8, 8 * kChains * kLanes},
+    {dot_int8, 8 * kChains* kLanes},
 #else
     {nullptr, 0},
 #endif
