@@ -8,6 +8,14 @@ namespace tandem {
 
 struct NamedShape;
 
+enum class BenchMode { Ops, Train, Prefill, Decode };
+
+// The mode with this name; without one, ops.  Throws: Usage.
+BenchMode parse_bench_mode(const std::string& name);
+// Throws: Usage for a flag that would have no effect in the mode (a misunderstanding), and for no model or
+// two.
+void check_bench_flags(const Options& options, BenchMode mode);
+
 // The op cases of the tests, or with --synth the products and attention of a shape.  Throws: Usage if nothing
 // has the name that was asked for.
 void bench_ops(const Options& options, const Machines& machines, Reporter& reporter);
