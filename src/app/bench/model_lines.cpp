@@ -167,6 +167,7 @@ void measure_task(const Options& o, const Machines& machines, const ModelTask& t
     BenchLine line = make_line(measured.series[i][0], measured.peaks[i], work);
     line.mode = o.operand();
     line.name = fmt::format("{}, {}", task.what, model_name);
+    line.label = task.what;
     line.precision = precision_name(bench_precision(o, machines.level()));
     line.n_threads = machines[i].pool.n_threads();
     line.tokens_per_second = static_cast<double>(task.n_tokens) / (line.ms.median * 1e-3);

@@ -28,8 +28,11 @@ void for_cases(const Options& options, const UseSubjects& use) {
     const std::vector<BuiltOpCase> cases = build_op_cases(list, {.test_case = options.text(Opt::OpCaseText)});
     std::vector<Subject> subjects;
     for (const BuiltOpCase& c : cases) {
-      subjects.push_back(
-          {fmt::format("{} {}", list.name, c.name), precision_of(c.inputs->graph()), &c.inputs->graph(), {}});
+      subjects.push_back({fmt::format("{} {}", list.name, c.name),
+                          c.name,
+                          precision_of(c.inputs->graph()),
+                          &c.inputs->graph(),
+                          {}});
     }
     if (!subjects.empty()) use(subjects, list.name);
   }

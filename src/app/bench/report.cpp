@@ -155,7 +155,7 @@ void Reporter::flush(const std::string& title) {
   if (earlier_) head.insert(head.end(), {"earlier/this", "by share"});
   table.add(head);
   for (const BenchLine& l : group_) {
-    std::vector<std::string> row{l.name,
+    std::vector<std::string> row{l.label,
                                  fmt::format("{}", l.n_threads),
                                  ms_text(l.ms.median),
                                  ms_text(l.ms.lo) + " .. " + ms_text(l.ms.hi),

@@ -15,6 +15,7 @@ namespace tandem {
 struct BenchLine {
   std::string mode;       // "ops", "train", "prefill", "decode"
   std::string name;       // what, with its shapes and type
+  std::string label;      // the same in a table whose title says the rest
   std::string precision;  // of products with weights
   int n_threads = 1;
   int64_t n_rounds = 0, n_runs = 0;  // runs of a round

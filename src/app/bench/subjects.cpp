@@ -102,7 +102,7 @@ class OpGraphs {
     if (!wanted(settings_, op, name)) return;
     graphs_.push_back(std::make_unique<Graph>(32));
     build(*graphs_.back());
-    subjects_.push_back({name, std::move(precision), graphs_.back().get(), prepare});
+    subjects_.push_back({name, op_name(op), std::move(precision), graphs_.back().get(), prepare});
   }
   const std::vector<Subject>& subjects() const { return subjects_; }
 
@@ -159,7 +159,7 @@ void for_matrix(const NamedShape& shape, const NamedMatrix& m, const ShapeSettin
     ops.add(back, what, precision,
             [&](Graph& g) { mul_mat_back(weight_leaf(g), f32_leaf(g, dy_ne, dy), s.precision); });
   }
-  use(ops.subjects(), fmt::format("{} {} {}", shape.name, m.name, to_string(m.ne)));
+  use(ops.subjects(), fmt::format("{} {}", what, to_string(m.ne)));
 }
 
 void for_attention(const NamedShape& shape, const ShapeSettings& s, const UseSubjects& use) {
@@ -239,7 +239,9 @@ void measure_subjects(const std::vector<Subject>& subjects, const Machines& mach
         for (Work& w : work) w.bf16 = false;
       BenchLine line = make_line(series, measured.peaks[i], work);
       line.mode = "ops";
-      line.name = entry.subject->name + (entry.baseline ? " (baseline)" : "");
+      const char* suffix = entry.baseline ? " (baseline)" : "";
+      line.name = entry.subject->name + suffix;
+      line.label = entry.subject->label + suffix;
       line.precision = entry.baseline ? "f32" : entry.subject->precision;
       line.n_threads = machines[i].pool.n_threads();
       if (e > 0 && entries[e - 1].baseline && !entry.baseline) {

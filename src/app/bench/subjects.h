@@ -12,7 +12,7 @@ namespace tandem {
 
 // A graph to be timed, whose sources somebody else keeps.
 struct Subject {
-  std::string name;
+  std::string name, label;  // as in BenchLine
   std::string precision;
   Graph* graph = nullptr;
   std::function<void(int64_t time)> prepare = {};  // as in Contender

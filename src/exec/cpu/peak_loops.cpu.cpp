@@ -1,5 +1,6 @@
 // The loops of peak_loops.h at each level: independent chains, as many as hide the latency of their
-// instruction (4 to 8 cycles at two a cycle) and fit the registers.
+// instruction (4 to 8 cycles at two a cycle) and fit the registers.  Each chain begins with another number:
+// the compiler keeps one of those that are equal.
 #include "exec/cpu/peak_loops.h"
 
 #include "base/simd.h"
@@ -31,7 +32,7 @@ float fma_f32(int64_t steps) {
 float dot_bf16(int64_t steps) {
   __m512 sum[kChains];
 #pragma GCC unroll 24
-  for (int i = 0; i < kChains; ++i) sum[i] = _mm512_setzero_ps();
+  for (int i = 0; i < kChains; ++i) sum[i] = (__m512)set1((float)i);  // else all are one
   const __m512bh a = (__m512bh)_mm512_set1_epi16(0x3f80), b = (__m512bh)_mm512_set1_epi16(0x3a83);  // 1, 1e-3
   for (int64_t s = 0; s < steps; ++s) {
 #pragma GCC unroll 24
@@ -47,7 +48,7 @@ float dot_bf16(int64_t steps) {
 float dot_int8(int64_t steps) {
   __m512i sum[kChains];
 #pragma GCC unroll 24
-  for (int i = 0; i < kChains; ++i) sum[i] = _mm512_setzero_si512();
+  for (int i = 0; i < kChains; ++i) sum[i] = _mm512_set1_epi32(i);
   const __m512i a = _mm512_set1_epi8(3), b = _mm512_set1_epi8(-1);
   for (int64_t s = 0; s < steps; ++s) {
 #pragma GCC unroll 24
@@ -62,7 +63,7 @@ float dot_int8(int64_t steps) {
 float dot_int8(int64_t steps) {
   __m256i sum[kChains];
 #pragma GCC unroll 12
-  for (int i = 0; i < kChains; ++i) sum[i] = _mm256_setzero_si256();
+  for (int i = 0; i < kChains; ++i) sum[i] = _mm256_set1_epi32(i);
   __m256i a = _mm256_set1_epi8(3);
   const __m256i b = _mm256_set1_epi8(-1), ones = _mm256_set1_epi16(1);
   for (int64_t s = 0; s < steps; ++s) {
