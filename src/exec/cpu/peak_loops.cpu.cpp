@@ -46,36 +46,36 @@ float dot_bf16(int64_t steps) {
 
 #if defined(__AVX512VNNI__)
 float dot_int8(int64_t steps) {
-  __m512i sum[kChains];
+  IVec sum[kChains];
 #pragma GCC unroll 24
-  for (int i = 0; i < kChains; ++i) sum[i] = _mm512_set1_epi32(i);
+  for (int i = 0; i < kChains; ++i) sum[i] = IVec{} + i;
   const __m512i a = _mm512_set1_epi8(3), b = _mm512_set1_epi8(-1);
   for (int64_t s = 0; s < steps; ++s) {
 #pragma GCC unroll 24
-    for (int i = 0; i < kChains; ++i) sum[i] = _mm512_dpbusd_epi32(sum[i], a, b);
+    for (int i = 0; i < kChains; ++i) sum[i] = (IVec)_mm512_dpbusd_epi32((__m512i)sum[i], a, b);
   }
 #pragma GCC unroll 24
-  for (int i = 1; i < kChains; ++i) sum[0] = _mm512_add_epi32(sum[0], sum[i]);
-  return (float)_mm512_reduce_add_epi32(sum[0]);
+  for (int i = 1; i < kChains; ++i) sum[0] = sum[0] + sum[i];
+  return reduce_add(to_float(sum[0]));
 }
 #elif defined(__AVX2__)
 // Without VNNI: products added in pairs into int16, those in pairs into int32, then the sum.
 float dot_int8(int64_t steps) {
-  __m256i sum[kChains];
+  IVec sum[kChains];
 #pragma GCC unroll 12
-  for (int i = 0; i < kChains; ++i) sum[i] = _mm256_set1_epi32(i);
+  for (int i = 0; i < kChains; ++i) sum[i] = IVec{} + i;
   __m256i a = _mm256_set1_epi8(3);
   const __m256i b = _mm256_set1_epi8(-1), ones = _mm256_set1_epi16(1);
   for (int64_t s = 0; s < steps; ++s) {
 #pragma GCC unroll 12
     for (int i = 0; i < kChains; ++i) {
       asm volatile("" : "+x"(a));  // else the products, always the same, leave the loop
-      sum[i] = _mm256_add_epi32(sum[i], _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), ones));
+      sum[i] = sum[i] + (IVec)_mm256_madd_epi16(_mm256_maddubs_epi16(a, b), ones);
     }
   }
 #pragma GCC unroll 12
-  for (int i = 1; i < kChains; ++i) sum[0] = _mm256_add_epi32(sum[0], sum[i]);
-  return reduce_add(to_float((IVec)sum[0]));
+  for (int i = 1; i < kChains; ++i) sum[0] = sum[0] + sum[i];
+  return reduce_add(to_float(sum[0]));
 }
 #endif
 
