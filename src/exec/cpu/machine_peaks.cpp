@@ -31,7 +31,7 @@ constexpr size_t kCopyBytes = size_t{64}
                               << 20;  // twice that is more than a last-level cache per core complex
 constexpr int64_t kCopyChunk = int64_t{1} << 20;
 constexpr int64_t kUnitSteps = 20'000;  // about 0.1 ms where two instructions start per cycle
-constexpr int64_t kUnitsPerThread = 10;
+constexpr int64_t kUnitsPerThread = 20;
 
 const PeakLoops& loops_of(IsaLevel level) {
 #if defined(TANDEM_HAVE_X86_LEVELS)

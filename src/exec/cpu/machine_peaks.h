@@ -24,7 +24,7 @@ class MachinePeaks {
   // Takes held_bytes() of memory.  Throws: OutOfMemory; Unsupported for a level this machine lacks.
   explicit MachinePeaks(IsaLevel level);
 
-  // About a millisecond for each kind, and one copy.
+  // About two milliseconds for each kind, and one copy.
   Peaks measure(ThreadPool& pool) const;
   IsaLevel level() const { return level_; }
   size_t held_bytes() const { return from_.bytes() + to_.bytes(); }
