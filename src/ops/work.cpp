@@ -61,7 +61,7 @@ Work& Work::operator+=(const Work& other) {
 }
 
 Work work_of(const Node& n) {
-  if (n.op == Op::LEAF || n.op == Op::VIEW || n.elements() == 0) return {};
+  if (n.op == Op::LEAF || n.op == Op::VIEW || n.dropped || n.elements() == 0) return {};
   Work w;
   w.bytes = all_bytes(n);
   switch (n.op) {

@@ -15,7 +15,7 @@ struct Work {
 
 // The work of a node, from shapes alone; where the ids of a product with experts (or the rows of a gather)
 // lie in a leaf, only the experts they name are counted, else as many as the slots could name.  Attention is
-// taken as causal over one sample.  A VIEW, a leaf and a node without elements cost nothing.
+// taken as causal over one sample.  A VIEW, a leaf, a dropped node and one without elements cost nothing.
 Work work_of(const Node& node);
 
 }  // namespace tandem

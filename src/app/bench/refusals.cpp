@@ -22,7 +22,7 @@ std::string node_text(const Node& n) {
 void Refusals::look_at(const Graph& graph, const std::string& where) {
   for (int i = 0; i < graph.size(); ++i) {
     const Node& n = graph.node(i);
-    if (n.op == Op::LEAF || n.op == Op::VIEW || n.elements() == 0) continue;
+    if (n.op == Op::LEAF || n.op == Op::VIEW || n.dropped || n.elements() == 0) continue;
     ++n_nodes_;
     std::string reasons;
     const std::string taken_by = backend_.explain(n, &reasons);
