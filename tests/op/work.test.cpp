@@ -69,6 +69,10 @@ TEST_F(WorkOf, TheRestIsBytes) {
   const Tensor x = f32({8, 3});
   EXPECT_EQ(work_of(*x.node).bytes, 0);
   EXPECT_EQ(work_of(*view(x, {4}).node).bytes, 0);
+  const Tensor unread = scale(x, 2.f);
+  EXPECT_GT(work_of(*unread.node).bytes, 0);
+  g.drop_unread();
+  EXPECT_EQ(work_of(*unread.node).bytes, 0);
 }
 
 TEST_F(WorkOf, Adds) {

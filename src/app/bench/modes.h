@@ -32,16 +32,18 @@ DType bench_type(const Options& options, const NamedShape& shape);
 // What --why prints of graphs: each different node that its best kernel refuses, once.
 class Refusals {
  public:
+  struct Refused {
+    std::string node, taken_by, reasons, where;
+    int64_t n = 0;  // nodes like it
+  };
   explicit Refusals(const CpuBackend& backend) : backend_(backend) {}
   // `where` is the case or segment.
   void look_at(const Graph& graph, const std::string& where);
   void print(bool lines_of_json) const;
+  const std::vector<Refused>& refused() const { return refused_; }
+  int64_t n_nodes() const { return n_nodes_; }  // that were looked at
 
  private:
-  struct Refused {
-    std::string node, taken_by, reasons, where;
-    int64_t n = 0;
-  };
   const CpuBackend& backend_;
   std::vector<Refused> refused_;
   int64_t n_nodes_ = 0;

@@ -4,6 +4,7 @@
 
 #include "app/bench/shapes.h"
 #include "base/error.h"
+#include "ops/ops.h"
 
 namespace tandem {
 namespace {
@@ -62,6 +63,29 @@ TEST(BenchModes, PrecisionIsThatOfTheUse) {
   EXPECT_EQ(bench_precision(parse({"train"}), IsaLevel::avx512), Precision::F32);
   EXPECT_EQ(bench_precision(parse({"decode"}), IsaLevel::avx512_bf16), Precision::F32);
   EXPECT_EQ(bench_precision(parse({"ops", "--precision", "f32"}), IsaLevel::avx512_bf16), Precision::F32);
+}
+
+TEST(Refusals, NameTheNodeTheReasonAndWhoTookIt) {
+  ThreadPool pool(1);
+  const CpuBackend backend(pool, IsaLevel::base);
+  Graph g;
+  const auto leaf = [&](const Shape& ne) {
+    return g.leaf(DType::F32, ne, Home::Persistent, static_cast<void*>(nullptr), "x");
+  };
+  const Tensor w = leaf({4, 3}), x = leaf({4, 2}), scattered = leaf({4, 2});
+  scattered.node->nb[0] = 8;
+  mul_mat(w, x);
+  for (int i = 0; i < 2; ++i) mul_mat(w, scattered);
+  Refusals refusals(backend);
+  refusals.look_at(g, "a case");
+  EXPECT_EQ(refusals.n_nodes(), 3);
+  ASSERT_EQ(refusals.refused().size(), 1u);
+  const Refusals::Refused& r = refusals.refused()[0];
+  EXPECT_EQ(r.n, 2);
+  EXPECT_EQ(r.node, "MUL_MAT F32 {4, 3} F32 {4, 2}");
+  EXPECT_EQ(r.taken_by, "reference");
+  EXPECT_EQ(r.reasons, "base: activation rows must be contiguous");
+  EXPECT_EQ(r.where, "a case");
 }
 
 TEST(BenchShapes, HaveTheirMatrices) {

@@ -74,9 +74,9 @@ void bench_ops(const Options& o, const Machines& machines, Reporter& reporter) {
     for_cases(o, use);
   }
   if (n == 0) {
-    fail(Code::Usage, "nothing here is {}{}{}", o.given(Opt::OpName) ? "op " + o.text(Opt::OpName) : "named",
-         o.given(Opt::OpName) && o.given(Opt::OpCaseText) ? " and named " : " ",
-         o.given(Opt::OpCaseText) ? "'" + o.text(Opt::OpCaseText) + "'" : "");
+    const std::string& op = o.text(Opt::OpName);
+    fail(Code::Usage, "nothing to measure: there is no {} with '{}' in its name",
+         op.empty() ? "op case" : "case of " + op, o.text(Opt::OpCaseText));
   }
   if (why) refusals.print(reporter.lines_of_json());
 }
