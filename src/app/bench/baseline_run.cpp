@@ -49,7 +49,7 @@ BaselineBack::BaselineBack(const Node& node, IsaLevel level, int max_threads)
     : node_(node), kernel_(kernel_of(level)) {
   TANDEM_CHECK(node.op == Op::MUL_MAT_ID_BACK);
   const Node &as = *node.src[0], &grad = *node.src[1], &ids = *node.src[2];
-  TANDEM_CHECK(as.contiguous() && grad.contiguous() && ids.contiguous());
+  TANDEM_CHECK(as.contiguous() && grad.contiguous() && ids.contiguous() && grad.ne[1] == ids.ne[0]);
   args_.experts = static_cast<const char*>(as.data);
   args_.format = format_kernels(as.type, level);
   if (!args_.format) {

@@ -13,8 +13,9 @@ namespace tandem {
 
 class BaselineBack {
  public:
-  // The product of a MUL_MAT_ID_BACK node whose sources have their data, contiguous.  `max_threads` bounds
-  // the pools that will run it.  Throws: Unsupported for a type without kernels at this level.
+  // The product of a MUL_MAT_ID_BACK node whose sources have their data, contiguous, a gradient row each
+  // slot.  `max_threads` bounds the pools that will run it.  Throws: Unsupported for a type without kernels
+  // at this level.
   BaselineBack(const Node& node, IsaLevel level, int max_threads);
 
   // Sorts the pairs and multiplies; a thread takes an expert at a time.

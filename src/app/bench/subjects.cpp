@@ -26,11 +26,12 @@ std::vector<Work> works_of(const Graph& graph) {
   return works;
 }
 
-// The node that the baseline can run too, or null.
+// The node that the baseline can run too, or null; it knows no gradient row that slots share.
 const Node* baseline_node(const Graph& graph) {
   if (graph.size() == 0) return nullptr;
   const Node& last = graph.node(graph.size() - 1);
   if (last.op != Op::MUL_MAT_ID_BACK || last.elements() == 0) return nullptr;
+  if (last.src[1]->ne[1] != last.src[2]->ne[0]) return nullptr;
   for (size_t i = 0; i < 3; ++i) {
     const Node& s = *last.src[i];
     if (s.op != Op::LEAF || !s.data || !s.contiguous()) return nullptr;
