@@ -19,8 +19,7 @@ enum class Kind : uint8_t { Switch, Int, Float, Text, Choice, Bytes, List };
 constexpr unsigned bit(Command c) { return 1u << static_cast<unsigned>(c); }
 constexpr unsigned kInspect = bit(Command::Inspect), kSynth = bit(Command::Synth),
                    kTrain = bit(Command::Train), kGradcheck = bit(Command::Gradcheck),
-                   kGenerate = bit(Command::Generate), kOps = bit(Command::Ops),
-                   kBench = bit(Command::Bench);
+                   kGenerate = bit(Command::Generate), kOps = bit(Command::Ops), kBench = bit(Command::Bench);
 constexpr unsigned kTrainers = bit(Command::Check) | kTrain;
 constexpr unsigned kRowUsers = kTrainers | kGradcheck;
 constexpr unsigned kModelUsers = kRowUsers | kGenerate;
