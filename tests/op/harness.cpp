@@ -582,17 +582,6 @@ std::vector<OpResult> run_op_list(const OpList& list, OpMode mode, const OpFilte
   return results;
 }
 
-std::vector<BuiltOpCase> build_op_cases(const OpList& list, const OpFilter& filter) {
-  std::vector<BuiltOpCase> built;
-  for (const OpCase& c : list.cases()) {
-    if (c.name.find(filter.test_case) == std::string::npos) continue;
-    auto inputs = std::make_unique<HarnessBuilder>(key_of(list, c));
-    c.build(*inputs);
-    built.push_back({c.name, std::move(inputs)});
-  }
-  return built;
-}
-
 std::vector<OpResult> run_op_tests(OpMode mode, const OpFilter& filter, GaugeTable* noticed) {
   std::vector<OpResult> results;
   for (const OpList& list : kLists) {
