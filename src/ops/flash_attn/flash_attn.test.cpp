@@ -85,6 +85,7 @@ TANDEM_OP_CASES(FLASH_ATTN) {
       forward_case("first keys go up and down", {8, 8, 2, 1, 6, 3, {2, 0, 5, 1, 7, 4}}),
       forward_case("tokens fill the lanes, a kv head each", {8, 8, 2, 2, 32}),
       forward_case("wide heads behind a long past", {128, 128, 1, 1, 48, 600}),
+      forward_case("units enough to keep two threads at work", {64, 64, 4, 1, 200}),
       forward_case("strided", {12, 8, 4, 2, 9, 0, {}, true}),
       forward_case("strided with a past", {12, 8, 4, 2, 3, 6, {}, true}),
       {"scores far apart",
@@ -122,6 +123,7 @@ TANDEM_OP_CASES(FLASH_ATTN_BACK) {
       back_case("first keys go up and down", {8, 8, 2, 1, 6, 3, {2, 0, 5, 1, 7, 4}}),
       back_case("first keys go up and down over several units", {8, 8, 2, 1, 70, 3, every_other(70, 3)}),
       back_case("wide values, two units of queries", {4, 4096, 2, 1, 8}),
+      back_case("units enough to keep two threads at work", {64, 64, 4, 1, 200}),
       back_case("strided with a past", {12, 8, 4, 2, 3, 6, {}, true}),
   };
 }
