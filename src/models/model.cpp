@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/log.h"
+#include "io/base_hash.h"
 
 namespace tandem {
 
@@ -244,6 +245,8 @@ const Weight* Model::find(std::string_view name) const {
   }
   return nullptr;
 }
+
+std::string Model::base_hash() const { return tandem::base_hash(file_->tensors()); }
 
 size_t Model::mapped_bytes() const {
   size_t bytes = 0;

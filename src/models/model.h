@@ -104,6 +104,8 @@ class Model {
   // The weight of that tensor name, or null.
   const Weight* find(std::string_view name) const;
   size_t mapped_bytes() const;  // of all weights
+  // The identity of the weights, as written into adapters and checkpoints (io/base_hash.h).
+  std::string base_hash() const;
 
  private:
   Model() = default;
