@@ -30,7 +30,7 @@ constexpr int kPackRows = kTileCols < 16 ? kTileCols : 16;  // weight rows decod
 constexpr int64_t kDecodeElements = 256;                    // what is decoded of a row at a time, at most
 // Dwords from one decoded row to the next: a power of two would put all into few cache sets.
 constexpr int64_t kTmpStride = kDecodeElements + 16;
-constexpr int64_t kUnitMacs = 1 << 24;  // multiply-adds of a unit: about 0.1 ms
+constexpr int64_t kUnitMacs = 1 << 25;  // multiply-adds of a unit: 0.1 to 0.2 ms
 constexpr int64_t kMinUnitTokens = 96;  // fewer, and decoding the panel would cost more than multiplying
 constexpr int64_t kMaxUnitTokens = 1024;
 
@@ -429,10 +429,18 @@ void back_unit(const NodeView& w, const char* expert, int64_t k0, int64_t m, con
   }
 }
 
-// Tokens of a unit whose panel takes `macs_per_token`.
+// Tokens of a unit whose panel takes `macs_per_token`, about: even_blocks() makes it up to half as many more.
 inline int64_t unit_tokens(int64_t macs_per_token) {
+  constexpr int64_t kMost = kMaxUnitTokens * 2 / 3;
   const int64_t n = kUnitMacs / (macs_per_token + 1);
-  return n < kMinUnitTokens ? kMinUnitTokens : n > kMaxUnitTokens ? kMaxUnitTokens : n;
+  return n < kMinUnitTokens ? kMinUnitTokens : n > kMost ? kMost : n;
+}
+
+// Blocks of about `each` that n things are cut into, evenly: a small rest would cost a decoded panel of its
+// own.  At most 1 + n / each.
+inline int64_t even_blocks(int64_t n, int64_t each) {
+  const int64_t blocks = (n + each / 2) / each;
+  return blocks > 0 ? blocks : 1;
 }
 
 // Row r of a tensor, rows counted over ne1, ne2, ne3.

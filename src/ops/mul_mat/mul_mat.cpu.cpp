@@ -36,19 +36,21 @@ void bind_rows(const KernelArgs& a, int64_t t0, int64_t m, const ThreadScratch& 
 }
 
 // --- forward: a unit is one panel of 64 weight rows and one block of tokens ---
-int64_t forward_tokens(const KernelArgs& a) { return unit_tokens(kPanelCols * a.src[0].ne[0]); }
+int64_t forward_blocks(const KernelArgs& a) {
+  return even_blocks(rows_of(a.dst), unit_tokens(kPanelCols * a.src[0].ne[0]));
+}
 
 int64_t forward_units(const KernelArgs& a) {
-  return ceil_div(a.src[0].ne[1], kPanelCols) * ceil_div(rows_of(a.dst), forward_tokens(a));
+  return ceil_div(a.src[0].ne[1], kPanelCols) * forward_blocks(a);
 }
 
 template <class P>
 void forward_run(const KernelArgs& a, int64_t lo, int64_t hi, int thread) {
   const ThreadScratch s = thread_scratch(a, thread);
-  const int64_t per = forward_tokens(a), tokens = rows_of(a.dst),
+  const int64_t tokens = rows_of(a.dst), blocks = forward_blocks(a),
                 panels = ceil_div(a.src[0].ne[1], kPanelCols);
   for (int64_t u = lo; u < hi; ++u) {
-    const int64_t t0 = u / panels * per, m = tokens - t0 < per ? tokens - t0 : per;
+    const int64_t i = u / panels, t0 = tokens * i / blocks, m = tokens * (i + 1) / blocks - t0;
     bind_rows<P>(a, t0, m, s);
     forward_unit<P>(a.src[0], static_cast<const char*>(a.src[0].data), u % panels * kPanelCols, m, s);
   }
@@ -60,18 +62,19 @@ void forward(const KernelArgs& a, int64_t lo, int64_t hi, int thread) {
 }
 
 // --- backward: a unit is 256 weight columns and one block of tokens ---
-int64_t back_tokens(const KernelArgs& a) { return unit_tokens(kBackCols * a.src[0].ne[1]); }
-
-int64_t back_units(const KernelArgs& a) {
-  return ceil_div(a.src[0].ne[0], kBackCols) * ceil_div(rows_of(a.dst), back_tokens(a));
+int64_t back_blocks(const KernelArgs& a) {
+  return even_blocks(rows_of(a.dst), unit_tokens(kBackCols * a.src[0].ne[1]));
 }
+
+int64_t back_units(const KernelArgs& a) { return ceil_div(a.src[0].ne[0], kBackCols) * back_blocks(a); }
 
 template <class P>
 void back_run(const KernelArgs& a, int64_t lo, int64_t hi, int thread) {
   const ThreadScratch s = thread_scratch(a, thread);
-  const int64_t per = back_tokens(a), tokens = rows_of(a.dst), chunks = ceil_div(a.src[0].ne[0], kBackCols);
+  const int64_t tokens = rows_of(a.dst), blocks = back_blocks(a),
+                chunks = ceil_div(a.src[0].ne[0], kBackCols);
   for (int64_t u = lo; u < hi; ++u) {
-    const int64_t t0 = u / chunks * per, m = tokens - t0 < per ? tokens - t0 : per;
+    const int64_t i = u / chunks, t0 = tokens * i / blocks, m = tokens * (i + 1) / blocks - t0;
     bind_rows<P>(a, t0, m, s);
     back_unit<P>(a.src[0], static_cast<const char*>(a.src[0].data), u % chunks * kBackCols, m, s);
   }

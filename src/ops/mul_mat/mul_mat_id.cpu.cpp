@@ -11,7 +11,7 @@ namespace {
 bool is_bf16(const KernelArgs& a) { return static_cast<const MulMatIdParams*>(a.params)->bf16 != 0; }
 int64_t n_pairs(const KernelArgs& a) { return a.src[2].ne[0] * a.src[2].ne[1]; }
 
-// How the pairs are cut: for how many experts, and how many pairs an item holds at most.
+// How the pairs are cut: for how many experts, and about how many pairs an item holds (even_blocks).
 struct Cut {
   int64_t experts;
   int64_t per_item;
@@ -76,9 +76,10 @@ void sort_pairs(const KernelArgs& a, const Buckets& b, Cut cut) {
   // Filling moved each offset to its expert's end, and there they stay.
   int32_t n = 0, begin = 0;
   for (int64_t e = 0; e < experts; ++e) {
-    for (int64_t at = begin; at < b.offset[e]; at += cut.per_item) {
-      const int64_t left = b.offset[e] - at;
-      b.items[n++] = {(int32_t)e, (int32_t)at, (int32_t)(left < cut.per_item ? left : cut.per_item)};
+    const int64_t count = b.offset[e] - begin, blocks = count > 0 ? even_blocks(count, cut.per_item) : 0;
+    for (int64_t i = 0; i < blocks; ++i) {
+      const int32_t from = (int32_t)(count * i / blocks), to = (int32_t)(count * (i + 1) / blocks);
+      b.items[n++] = {(int32_t)e, begin + from, to - from};
     }
     begin = b.offset[e];
   }
