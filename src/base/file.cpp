@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -10,7 +11,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <system_error>
 #include <utility>
@@ -22,6 +25,9 @@ namespace tandem {
 namespace {
 
 std::string reason(int error) { return std::generic_category().message(error); }
+
+// Between a target's name and "PID-N" in the name of its temporary file.
+constexpr std::string_view kTemporaryMark = ".tmp-";
 
 int system_open(const char* path, int flags, mode_t mode) { return ::open(path, flags, mode); }
 
@@ -81,7 +87,7 @@ class TempFile {
     static std::atomic<unsigned> counter{0};
     constexpr int kAttempts = 1000;  // names left by killed processes that had our id
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
-      name_ = fmt::format("{}.tmp-{}-{}", target.path, ::getpid(), counter++);
+      name_ = fmt::format("{}{}{}-{}", target.path, kTemporaryMark, ::getpid(), counter++);
       do {
         fd_ = file_ops.open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, target.mode);
       } while (fd_ < 0 && errno == EINTR);
@@ -270,6 +276,43 @@ void check_writable(const std::string& path) {
   const std::byte probe[1] = {};  // a full disk shows only when something is written
   file.write(probe);
   file.sync_and_close();
+}
+
+bool make_directory(const std::string& path) {
+  struct stat status;
+  if (::mkdir(path.c_str(), 0777) != 0) {
+    const int error = errno;
+    if (error == EEXIST && ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) return false;
+    fail(Code::Io, "{}: the directory cannot be made: {}", path, reason(error));
+  }
+  const size_t slash = path.find_last_not_of('/') == std::string::npos
+                           ? std::string::npos
+                           : path.rfind('/', path.find_last_not_of('/'));
+  sync_directory(path, slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash));
+  return true;
+}
+
+void remove_file(const std::string& path) {
+  if (file_ops.unlink(path.c_str()) != 0 && errno != ENOENT)
+    fail(Code::Io, "{}: cannot be removed: {}", path, reason(errno));
+}
+
+size_t remove_abandoned_temporaries(const std::string& directory, std::string_view prefix) {
+  size_t n_removed = 0;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, none)) {
+    const std::string name = entry.path().filename().string();
+    const size_t mark = name.rfind(kTemporaryMark);
+    if (!name.starts_with(prefix) || mark == std::string::npos) continue;
+    long pid = 0;
+    unsigned counter = 0;
+    int n_read = 0;
+    const char* numbers = name.c_str() + mark + kTemporaryMark.size();
+    if (std::sscanf(numbers, "%ld-%u%n", &pid, &counter, &n_read) != 2 || numbers[n_read] != 0) continue;
+    if (pid <= 0 || ::kill(static_cast<pid_t>(pid), 0) == 0 || errno != ESRCH) continue;
+    n_removed += file_ops.unlink(entry.path().c_str()) == 0;
+  }
+  return n_removed;
 }
 
 FileOps set_file_ops_for_test(const FileOps& ops) { return std::exchange(file_ops, ops); }

@@ -59,6 +59,17 @@ void write_file_atomic(const std::string& path, std::string_view contents);
 // Throws: Io if the directory is missing or not writable, or path is not a regular file.
 void check_writable(const std::string& path);
 
+// Makes the directory, unless it is there; the one it lies in must exist, and is flushed.  Says whether it
+// was made. Throws: Io.
+bool make_directory(const std::string& path);
+
+// Removes a file; one that is not there is no failure.  Throws: Io.
+void remove_file(const std::string& path);
+
+// Removes the temporary files that killed processes left in a directory: those of write_file_atomic for
+// targets whose name begins with `prefix`, made by a process that no longer lives.  Gives their number.
+size_t remove_abandoned_temporaries(const std::string& directory, std::string_view prefix);
+
 // The system calls that writing goes through; each behaves as in POSIX.
 struct FileOps {
   int (*open)(const char* path, int flags, mode_t mode);

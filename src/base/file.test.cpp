@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -148,6 +149,43 @@ TEST_F(FileTest, CheckWritableLeavesNothingAndFindsTrouble) {
   ASSERT_EQ(::mkfifo(at("fifo").c_str(), 0600), 0);
   EXPECT_EQ(error_of([&] { check_writable(at("fifo")); }).code(), Code::Io);
   EXPECT_EQ(error_of([&] { write_file_atomic(at("fifo"), std::string_view("x")); }).code(), Code::Io);
+}
+
+TEST_F(FileTest, DirectoriesAreMadeOnce) {
+  EXPECT_TRUE(make_directory(at("d")));
+  EXPECT_FALSE(make_directory(at("d")));
+  EXPECT_TRUE(make_directory(at("d/e/")));
+  EXPECT_TRUE(fs::is_directory(at("d/e")));
+  write_file_atomic(at("f"), std::string_view("x"));
+  for (const std::string& bad : {at("f"), at("no/d"), std::string()})
+    EXPECT_EQ(error_of([&] { make_directory(bad); }).code(), Code::Io) << bad;
+}
+
+TEST_F(FileTest, RemovingWhatIsNotThereIsNoFailure) {
+  write_file_atomic(at("f"), std::string_view("x"));
+  remove_file(at("f"));
+  EXPECT_FALSE(fs::exists(at("f")));
+  remove_file(at("f"));
+  EXPECT_EQ(error_of([&] { remove_file(directory_); }).code(), Code::Io);
+}
+
+TEST_F(FileTest, OnlyTemporariesOfDeadProcessesAreRemoved) {
+  const pid_t dead = ::fork();
+  if (dead == 0) ::_exit(0);
+  ASSERT_EQ(::waitpid(dead, nullptr, 0), dead);
+  const std::string abandoned = fmt::format("ck-1.tmp-{}-0", dead);
+  const std::vector<std::string> kept = {fmt::format("ck-1.tmp-{}-0", ::getpid()),
+                                         fmt::format("other.tmp-{}-0", dead),
+                                         fmt::format("ck-1.tmp-{}-0x", dead),
+                                         fmt::format("ck-1.tmp-{}", dead),
+                                         "ck-1.tmp--5-0",
+                                         "ck-1"};
+  for (const std::string& name : kept) write_file_atomic(at(name), std::string_view("x"));
+  write_file_atomic(at(abandoned), std::string_view("x"));
+  EXPECT_EQ(remove_abandoned_temporaries(directory_, "ck-"), 1u);
+  EXPECT_FALSE(fs::exists(at(abandoned)));
+  for (const std::string& name : kept) EXPECT_TRUE(fs::exists(at(name))) << name;
+  EXPECT_EQ(remove_abandoned_temporaries(at("none"), "ck-"), 0u);
 }
 
 // Fault injection: calls are counted over all operations, and the one with number `fail_at` fails with
