@@ -24,6 +24,8 @@ class Backend {
   virtual MemoryNeed plan(const Graph& graph, int n_nodes) = 0;
   // Plans, places and runs the first n_nodes nodes in `memory`, which holds at least plan().total() bytes.
   virtual void run(Graph& graph, int n_nodes, std::span<std::byte> memory, Priority priority) = 0;
+  // What the last bits of its results depend on beside the graph: the name of its instruction set ("avx512").
+  virtual const char* numerics() const = 0;
 };
 
 }  // namespace tandem

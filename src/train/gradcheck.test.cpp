@@ -298,6 +298,7 @@ class CutExperts : public Backend {
     for (auto& leaf : leaves_) leaf->data = zeros_.data();
     inner_.run(graph, n_nodes, memory, priority);
   }
+  const char* numerics() const override { return inner_.numerics(); }
   int n_cut = 0;
 
  private:

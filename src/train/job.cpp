@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "io/content_hash.h"
+
 namespace tandem {
 namespace {
 
@@ -102,13 +104,20 @@ TrainJob::TrainJob(const Model& model, Backend& backend, TrainSettings settings,
                      .seed = settings_.seed};
   // How many steps there are, and the largest window: with packing both depend on the order of each epoch.
   int64_t n_epochs = settings_.epochs;
+  ContentHash order;
   for (int64_t e = 0; settings_.iters ? total_steps_ < *settings_.iters : e < n_epochs; ++e) {
-    const std::vector<StepBatch>& steps = epoch(e);
-    total_steps_ += static_cast<int64_t>(steps.size());
-    for (const StepBatch& s : steps)
+    cut(e);
+    total_steps_ += static_cast<int64_t>(epoch_.size());
+    for (const StepBatch& s : epoch_) {
       window_tokens_ = std::max(window_tokens_, largest_window(train_, s.windows));
-    if (e == 0) steps_per_epoch_ = static_cast<int64_t>(steps.size());
+      for (const std::vector<size_t>& window : s.windows) {
+        order.add_u64(window.size());
+        order.add(std::as_bytes(std::span(window)));
+      }
+    }
+    if (e == 0) steps_per_epoch_ = static_cast<int64_t>(epoch_.size());
   }
+  order_hash_ = order.hex();
   if (settings_.iters) total_steps_ = *settings_.iters;
   validation_windows_ = cut_windows(validation_, std::max<int64_t>(window_tokens_, 1));
   if (!validation_.empty())
@@ -126,17 +135,27 @@ TrainJob::TrainJob(const Model& model, Backend& backend, TrainSettings settings,
                                            &adapter_, options);
 }
 
-const std::vector<StepBatch>& TrainJob::epoch(int64_t index) {
-  if (index != epoch_index_) {
-    epoch_ = cut_epoch(train_, batch_settings_, index);
-    epoch_index_ = index;
+void TrainJob::cut(int64_t epoch) {
+  epoch_ = cut_epoch(train_, batch_settings_, epoch);
+  epoch_index_ = epoch;
+}
+
+// Epochs differ in their number of steps only with packing; walking them keeps the count right then too.
+DataCursor TrainJob::cursor() {
+  if (step_ < epoch_first_ || epoch_first_ == 0) {
+    epoch_first_ = 0;
+    if (epoch_index_ != 0) cut(0);
   }
-  return epoch_;
+  while (epoch_first_ + static_cast<int64_t>(epoch_.size()) <= step_) {
+    epoch_first_ += static_cast<int64_t>(epoch_.size());
+    cut(epoch_index_ + 1);
+  }
+  return {epoch_index_, step_ - epoch_first_};
 }
 
 std::vector<float> TrainJob::snapshot() const { return {adapter_.values().begin(), adapter_.values().end()}; }
 
-void TrainJob::restore(const std::vector<float>& values) {
+void TrainJob::restore(std::span<const float> values) {
   TANDEM_CHECK(values.size() == adapter_.values().size());
   std::copy(values.begin(), values.end(), adapter_.values().begin());
 }
@@ -218,14 +237,110 @@ std::optional<Evaluation> TrainJob::evaluate() {
   return result;
 }
 
+JobNumbers TrainJob::numbers() const {
+  TANDEM_CHECK(optimizer_);
+  return {.step = step_,
+          .optimizer_steps = optimizer_->n_steps(),
+          .values = adapter_.values(),
+          .first_moments = optimizer_->first_moments(),
+          .second_moments = optimizer_->second_moments(),
+          .last_good = last_good_};
+}
+
+void TrainJob::restore(const JobNumbers& numbers) {
+  TANDEM_CHECK(optimizer_ && numbers.step >= 0 && numbers.step <= total_steps_ &&
+               numbers.last_good.size() == last_good_.size());
+  optimizer_->restore(numbers.optimizer_steps, numbers.first_moments, numbers.second_moments);
+  restore(numbers.values);
+  std::copy(numbers.last_good.begin(), numbers.last_good.end(), last_good_.begin());
+  step_ = numbers.step;
+}
+
+namespace {
+
+// Of tokens and masks; where the rows stood in their file does not matter.
+std::string data_hash(const std::vector<Sample>& samples) {
+  ContentHash hash;
+  for (const Sample& s : samples) {
+    hash.add_u64(s.tokens.size());
+    hash.add(std::as_bytes(std::span(s.tokens)));
+    hash.add(std::as_bytes(std::span(s.trained)));
+  }
+  return fmt::format("{} rows, {}", samples.size(), hash.hex());
+}
+
+const char* schedule_name(ScheduleKind kind) {
+  switch (kind) {
+    case ScheduleKind::Constant:
+      return "constant";
+    case ScheduleKind::Linear:
+      return "linear";
+    case ScheduleKind::Cosine:
+      return "cosine";
+  }
+  return "?";
+}
+
+}  // namespace
+
+std::vector<JobFact> TrainJob::facts() const {
+  const TrainSettings& s = settings_;
+  std::string roles, ranks;
+  ContentHash adapter;
+  for (const AdapterPair& p : adapter_.pairs()) {
+    adapter.add_text(p.weight->name);
+    adapter.add_u64(static_cast<uint64_t>(p.rank));
+    adapter.add_u64(p.trainable);
+    const auto note = [](std::string& list, const std::string& name) {
+      if (("," + list + ",").find("," + name + ",") == std::string::npos)
+        list += (list.empty() ? "" : ",") + name;
+    };
+    note(ranks, fmt::format("{}", p.rank));
+    if (p.trainable) note(roles, p.weight->role);
+  }
+  adapter.add(std::as_bytes(std::span(initial_)));
+  std::vector<JobFact> facts;
+  const auto add = [&](const char* name, const auto& value) {
+    facts.push_back({name, fmt::format("{}", value)});
+  };
+  add("base model", model_.base_hash());
+  add("training rows", data_hash(train_));
+  add("held-out rows", validation_.empty() ? "none" : data_hash(validation_));
+  add("targets", roles);
+  add("rank", ranks);
+  add("alpha", adapter_.alpha());  // rsLoRA's factor is in it
+  add("dropout", s.dropout);
+  add("adapter at the start", adapter.hex());
+  add("seed", s.seed);
+  add("steps in all", total_steps_);
+  add("learning rate", s.adamw.learning_rate);
+  add("schedule", schedule_name(s.schedule.kind));
+  add("lowest rate", s.schedule.floor);
+  add("warm-up steps", s.schedule.warmup_steps);
+  add("beta1", s.adamw.beta1);
+  add("beta2", s.adamw.beta2);
+  add("eps", s.adamw.eps);
+  add("weight decay", s.adamw.weight_decay);
+  add("largest gradient norm", s.max_grad_norm);
+  add("rows of a batch", s.batch_rows);
+  add("batches of a step", s.grad_accumulation);
+  add("packing", s.packing ? "on" : "off");
+  add("longest row", s.max_tokens);
+  add("batch tokens", s.window_tokens);
+  add("segment tokens", s.range_tokens);
+  add("order of the rows", order_hash_);
+  add("steps between evaluations", s.steps_per_eval);
+  add("early stop", s.early_stop);
+  add("precision", s.precision == Precision::BF16 ? "bf16" : "f32");
+  add("instruction set", backend_.numerics());
+  return facts;
+}
+
 StepReport TrainJob::step() {
   TANDEM_CHECK(!finished() && optimizer_);
   const Clock::time_point start = Clock::now();
-  // Epochs differ in their number of steps only with packing; walking them keeps the count right then too.
-  int64_t e = 0, first = 0;
-  while (first + static_cast<int64_t>(epoch(e).size()) <= step_)
-    first += static_cast<int64_t>(epoch(e++).size());
-  const StepBatch& batch = epoch(e)[static_cast<size_t>(step_ - first)];
+  const DataCursor at = cursor();
+  const StepBatch& batch = epoch_[static_cast<size_t>(at.step)];
 
   const std::span<float> gradients = adapter_.gradients();
   std::fill(gradients.begin(), gradients.end(), 0.f);
@@ -260,7 +375,7 @@ StepReport TrainJob::step() {
   report.step = step_;
   report.total_steps = total_steps_;
   report.epoch =
-      static_cast<double>(e) + static_cast<double>(step_ - first) / static_cast<double>(epoch(e).size());
+      static_cast<double>(at.epoch) + static_cast<double>(at.step + 1) / static_cast<double>(epoch_.size());
   report.seconds = seconds_since(start);
   return report;
 }
@@ -289,51 +404,79 @@ void require_movement(const std::vector<Movement>& movements) {
   }
 }
 
-JobResult run_job(TrainJob& job, const JobCallbacks& callbacks) {
+JobResult run_job(TrainJob& job, const JobCallbacks& callbacks, RunState& state) {
   const Clock::time_point start = Clock::now();
+  const double seconds_before = state.seconds;
   const TrainSettings& s = job.settings();
   JobResult result;
-  const auto evaluate = [&](int64_t step) {
-    std::optional<Evaluation> e = job.evaluate();
-    if (e && callbacks.on_evaluation) callbacks.on_evaluation(*e, step);
-    return e;
+  const auto evaluate = [&] {
+    const std::optional<Evaluation> e = job.evaluate();
+    if (!e) return;
+    state.held_out.push_back({job.steps_done(), *e});
+    if (callbacks.on_evaluation) callbacks.on_evaluation(*e, job.steps_done());
   };
-  result.before = evaluate(0);
-  std::optional<Evaluation> latest = result.before, best = result.before;
-  std::vector<float> best_values;
-  int64_t without_gain = 0, evaluated_at = 0;
-  while (!job.finished()) {
+  // Of a run that goes on after an interruption, the evaluation that was due then is still to come.
+  const auto evaluation_due = [&] {
+    const int64_t step = job.steps_done();
+    return s.steps_per_eval > 0 && step > 0 && step % s.steps_per_eval == 0 && !state.held_out.empty() &&
+           state.held_out.back().step != step;
+  };
+  // Whether patience is at its end.
+  const auto compare_with_best = [&] {
+    if (state.held_out.back().evaluation.nll < state.held_out[state.best].evaluation.nll) {
+      state.best = state.held_out.size() - 1;
+      state.best_values = job.snapshot();
+      state.without_gain = 0;
+      return false;
+    }
+    return ++state.without_gain >= s.early_stop;
+  };
+  if (job.steps_done() == 0 && state.held_out.empty()) evaluate();
+  for (;;) {
+    if (evaluation_due()) {
+      evaluate();
+      if (s.early_stop > 0 && compare_with_best()) {
+        result.reason = StopReason::EarlyStop;
+        break;
+      }
+    }
+    if (job.finished()) break;
     const StepReport report = job.step();
-    result.steps = report.step;
+    state.curve.push_back({report.step, report.loss, report.learning_rate, report.grad_norm});
     if (callbacks.on_step) callbacks.on_step(report);
-    if (callbacks.cancelled && callbacks.cancelled()) {
+    const bool cancelled = callbacks.cancelled && callbacks.cancelled();
+    if (callbacks.save &&
+        (cancelled || (callbacks.save_every > 0 && report.step % callbacks.save_every == 0))) {
+      state.seconds = seconds_before + seconds_since(start);
+      callbacks.save(state);
+    }
+    if (cancelled) {
       result.reason = StopReason::Cancelled;
       break;
     }
-    if (s.steps_per_eval <= 0 || report.step % s.steps_per_eval) continue;
-    latest = evaluate(report.step);
-    evaluated_at = report.step;
-    if (s.early_stop <= 0 || !latest) continue;
-    if (!best || latest->nll < best->nll) {
-      best = latest;
-      best_values = job.snapshot();
-      without_gain = 0;
-    } else if (++without_gain >= s.early_stop) {
-      result.reason = StopReason::EarlyStop;
-      break;
-    }
   }
+  result.steps = job.steps_done();
   result.movements = job.movements();
-  if (result.reason != StopReason::Cancelled) {
-    if (evaluated_at != result.steps) latest = evaluate(result.steps);
-    if (!best_values.empty() && latest && best && best->nll < latest->nll) {
-      job.restore(best_values);
-      latest = best;
+  if (result.reason != StopReason::Cancelled && !state.held_out.empty()) {
+    if (state.held_out.back().step != result.steps) evaluate();
+    const Evaluation &last = state.held_out.back().evaluation, &best = state.held_out[state.best].evaluation;
+    result.after = last;
+    if (!state.best_values.empty() && best.nll < last.nll) {
+      job.restore(state.best_values);
+      result.after = best;
     }
+  } else if (!state.held_out.empty()) {
+    result.after = state.held_out.back().evaluation;
   }
-  result.after = latest;
-  result.seconds = seconds_since(start);
+  if (!state.held_out.empty()) result.before = state.held_out.front().evaluation;
+  state.seconds = seconds_before + seconds_since(start);
+  result.seconds = state.seconds;
   return result;
+}
+
+JobResult run_job(TrainJob& job, const JobCallbacks& callbacks) {
+  RunState state;
+  return run_job(job, callbacks, state);
 }
 
 void export_adapter(const TrainJob& job, const Model& model, const std::string& path,

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -87,6 +88,25 @@ struct JobEstimate {
   double train_flops = 0;     // of the whole job, multiply-adds counted twice
 };
 
+// One thing the result of a job depends on: "rank", "8".
+struct JobFact {
+  std::string name, value;
+};
+
+// The numbers of a job between two steps, in the job's memory or in a checkpoint.
+struct JobNumbers {
+  int64_t step = 0;             // optimizer steps done
+  int64_t optimizer_steps = 0;  // those the moments have seen
+  std::span<const float> values, first_moments, second_moments;
+  std::span<const float> last_good;  // the last adapter whose loss was known to be finite
+};
+
+// Where in the data a job stands: the next step is this one of this epoch, both from 0.
+struct DataCursor {
+  int64_t epoch = 0, step = 0;
+  bool operator==(const DataCursor&) const = default;
+};
+
 class TrainJob {
  public:
   // Resolves the targets, makes or loads the adapter, cuts the batches of the first epoch.  Reads no weight.
@@ -105,16 +125,26 @@ class TrainJob {
   StepReport step();
   bool finished() const { return step_ >= total_steps_; }
 
+  // Everything that decides the numbers of this job: weights, rows, where it starts, settings, kernels.  Two
+  // jobs whose facts are equal give the same adapter, bit for bit.  Reads two pages of each weight.
+  std::vector<JobFact> facts() const;
+  // The numbers now, and back again in a job with the same facts, after allocate().
+  JobNumbers numbers() const;
+  void restore(const JobNumbers& numbers);
+  // Where the next step's rows are; of a finished job where they would be.
+  DataCursor cursor();
+
+  int64_t steps_done() const { return step_; }
   int64_t total_steps() const { return total_steps_; }
   const AdapterSet& adapter() const { return adapter_; }
   const TrainSettings& settings() const { return settings_; }
   // The adapter's numbers now, and back again (best so far, last good).
   std::vector<float> snapshot() const;
-  void restore(const std::vector<float>& values);
+  void restore(std::span<const float> values);
   std::vector<Movement> movements() const;  // of every trained tensor, against where the job began
 
  private:
-  const std::vector<StepBatch>& epoch(int64_t index);
+  void cut(int64_t epoch);
   double flops_per_step() const;
 
   const Model& model_;
@@ -128,6 +158,8 @@ class TrainJob {
   BatchSettings batch_settings_;
   std::vector<StepBatch> epoch_;  // the steps of epoch_index_
   int64_t epoch_index_ = -1;
+  int64_t epoch_first_ = 0;  // steps before that epoch
+  std::string order_hash_;   // of the rows of all steps
   std::vector<std::vector<size_t>> validation_windows_;
   std::unique_ptr<WindowRunner> runner_;
   std::unique_ptr<AdamW> optimizer_;
@@ -135,11 +167,36 @@ class TrainJob {
   int64_t window_tokens_ = 0;
 };
 
-// Runs a job to its end: evaluation before, steps, evaluations between, early stop, evaluation after.
+// A step, for the loss curve.
+struct CurvePoint {
+  int64_t step = 0;  // from 1
+  double loss = 0, learning_rate = 0, grad_norm = 0;
+};
+
+// An evaluation and the steps done before it.
+struct HeldOut {
+  int64_t step = 0;
+  Evaluation evaluation;
+};
+
+// What a run carries from step to step beside the job's numbers.
+struct RunState {
+  std::vector<CurvePoint> curve;   // every step so far
+  std::vector<HeldOut> held_out;   // every evaluation so far, the one before training first
+  size_t best = 0;                 // with early stop: the best of held_out
+  std::vector<float> best_values;  // the adapter then; empty while that is the one training began with
+  int64_t without_gain = 0;        // evaluations since
+  double seconds = 0;              // spent
+};
+
 struct JobCallbacks {
   std::function<void(const StepReport&)> on_step;
   std::function<void(const Evaluation&, int64_t step)> on_evaluation;
   std::function<bool()> cancelled;  // asked after each step
+  // Called after each `save_every`-th step (0: none) and when cancelled, before the evaluation that may be
+  // due there; what it throws ends the run.
+  std::function<void(const RunState&)> save;
+  int64_t save_every = 0;
 };
 struct JobResult {
   StopReason reason = StopReason::Finished;
@@ -148,8 +205,10 @@ struct JobResult {
   std::vector<Movement> movements;
   double seconds = 0;
 };
-// With early stop the adapter is the best held-out one, otherwise the last.  Throws NonFinite with the last
-// good state kept in the job.
+// Runs a job to its end: evaluation before, steps, evaluations between, early stop, evaluation after.  A job
+// that was restored goes on where it stood, with the state of then.  With early stop the adapter is the best
+// held-out one, otherwise the last.  Throws NonFinite with the last good state kept in the job.
+JobResult run_job(TrainJob& job, const JobCallbacks& callbacks, RunState& state);
 JobResult run_job(TrainJob& job, const JobCallbacks& callbacks);
 
 // Writes the adapter (models/adapter.h), reads it back and compares every number.  Throws Io, Internal.

@@ -39,6 +39,14 @@ void AdamW::step(std::span<float> values, std::span<const float> gradients, std:
   }
 }
 
+void AdamW::restore(int64_t n_steps, std::span<const float> first_moments,
+                    std::span<const float> second_moments) {
+  TANDEM_CHECK(first_moments.size_bytes() == m_.bytes() && second_moments.size_bytes() == v_.bytes());
+  t_ = n_steps;
+  std::copy(first_moments.begin(), first_moments.end(), m_.f32());
+  std::copy(second_moments.begin(), second_moments.end(), v_.f32());
+}
+
 double global_norm(std::span<const float> gradients) {
   double sum = 0;
   for (float g : gradients) sum += static_cast<double>(g) * g;

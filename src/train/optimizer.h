@@ -29,9 +29,15 @@ class AdamW {
   void step(std::span<float> values, std::span<const float> gradients, std::span<const FlatRange> ranges,
             double learning_rate);
 
+  // What a later process needs to go on: the calls of step() so far, and both moments, element by element.
+  int64_t n_steps() const { return t_; }
+  std::span<const float> first_moments() const { return {m_.f32(), m_.bytes() / sizeof(float)}; }
+  std::span<const float> second_moments() const { return {v_.f32(), v_.bytes() / sizeof(float)}; }
+  void restore(int64_t n_steps, std::span<const float> first_moments, std::span<const float> second_moments);
+
  private:
   AdamWSettings settings_;
-  int64_t t_ = 0;
+  int64_t t_ = 0;  // calls of step()
   Buffer m_, v_;
 };
 

@@ -14,6 +14,8 @@ void MeterBackend::run(Graph& graph, int n_nodes, std::span<std::byte> memory, P
   machine_->backend.run(graph, n_nodes, memory, priority);
 }
 
+const char* MeterBackend::numerics() const { return machines_[0].backend.numerics(); }
+
 void MeterBackend::ran(const Graph& graph, const Node& node, double seconds) {
   if (&node == last_) {
     runs_->back().seconds += seconds;

@@ -23,6 +23,7 @@ class MeterBackend final : public Backend, private CpuBackend::NodeWatch {
   // The need with every machine, until one is in use.
   MemoryNeed plan(const Graph& graph, int n_nodes) override;
   void run(Graph& graph, int n_nodes, std::span<std::byte> memory, Priority priority) override;
+  const char* numerics() const override;
 
   void use(Machine& machine) { machine_ = &machine; }
   // What the nodes run from now on cost and took is added to `runs`; null ends that.

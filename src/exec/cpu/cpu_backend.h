@@ -17,6 +17,7 @@ class CpuBackend final : public Backend {
 
   MemoryNeed plan(const Graph& graph, int n_nodes) override;
   void run(Graph& graph, int n_nodes, std::span<std::byte> memory, Priority priority) override;
+  const char* numerics() const override { return isa_name(level_); }
 
   // Told before and after each unit of work; `node` is what the unit is a part of.
   struct UnitWatch {
