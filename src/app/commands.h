@@ -13,5 +13,6 @@ int gradcheck_command(const Options& options);
 int generate_command(const Options& options);
 int ops_command(const Options& options);
 int bench_command(const Options& options);
+int reproduce_command(const Options& options);
 
 }  // namespace tandem

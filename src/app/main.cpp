@@ -56,6 +56,8 @@ int run_command(const Options& options) {
       return ops_command(options);
     case Command::Bench:
       return bench_command(options);
+    case Command::Reproduce:
+      return reproduce_command(options);
   }
   return 1;
 }

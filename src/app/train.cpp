@@ -7,12 +7,14 @@
 #include "app/commands.h"
 #include "app/output.h"
 #include "app/progress.h"
+#include "app/receipt.h"
 #include "app/training.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "io/quote.h"
+#include "train/checkpoint.h"
 
 namespace tandem {
 namespace {
@@ -21,7 +23,7 @@ using nlohmann::json;
 
 // A signal handler reaches nothing but globals.
 volatile sig_atomic_t n_interrupts = 0;
-volatile sig_atomic_t saving = 0;  // takes well under a second, and is not cut short
+volatile sig_atomic_t saving = 0;  // the adapter: takes well under a second, and is not cut short
 
 extern "C" void on_interrupt(int) {
   if (n_interrupts > 0 && !saving) _exit(exit_status(Code::Cancelled));
@@ -62,28 +64,61 @@ void check_output(const Options& o) {
   const std::string& path = o.text(Opt::AdapterPath);
   if (path.empty())
     fail(Code::Usage, "tandem train needs --adapter-path FILE, where the adapter is written (or --dry-run)");
-  for (Opt input : {Opt::Model, Opt::TrainFile, Opt::ValFile}) {
-    std::error_code none;
-    if (!o.text(input).empty() && std::filesystem::equivalent(path, o.text(input), none)) {
-      fail(Code::Usage, "--adapter-path {} would overwrite an input of this run", path);
+  for (const std::string& output : {path, receipt_path(path)}) {
+    for (Opt input : {Opt::Model, Opt::TrainFile, Opt::ValFile}) {
+      std::error_code none;
+      if (!o.text(input).empty() && std::filesystem::equivalent(output, o.text(input), none)) {
+        fail(Code::Usage, "--adapter-path {} would overwrite an input of this run, {}", path, output);
+      }
     }
+    check_writable(output);
   }
-  check_writable(path);
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  remove_abandoned_temporaries(parent.empty() ? "." : parent.string(),
+                               std::filesystem::path(path).filename().string());
+}
+
+CheckpointStore checkpoint_store(const Options& o) {
+  const std::string& given = o.text(Opt::CheckpointDir);
+  return {given.empty() ? o.text(Opt::AdapterPath) + ".checkpoints" : given, o.integer(Opt::KeepCheckpoints)};
+}
+
+bool same_place(const std::string& a, const std::string& b) {
+  std::error_code none;
+  return std::filesystem::equivalent(a, b, none) && !none;
+}
+
+// What the run goes on from, or nothing for one that starts.  A directory that holds the checkpoints of
+// another run is left alone: their steps would be taken for this run's.
+std::optional<Checkpoint> find_checkpoint(const Options& o, const CheckpointStore& store) {
+  const std::string& from = o.text(Opt::ResumeFrom);
+  std::optional<Checkpoint> found;
+  std::string directory = store.directory();
+  std::error_code none;
+  if (!from.empty() && std::filesystem::is_directory(from, none)) {
+    directory = from;
+    found = CheckpointStore(from, 1).newest();
+    if (!found) fail(Code::Usage, "--resume-from {}: there is no checkpoint in this directory", from);
+  } else if (!from.empty()) {
+    found = Checkpoint::open(from);
+    directory = std::filesystem::absolute(from).parent_path();
+  } else if (o.on(Opt::AutoResume)) {
+    found = store.newest();
+  }
+  const std::vector<CheckpointStore::Entry> there = store.list();
+  if (!there.empty() && !(found && same_place(directory, store.directory()))) {
+    fail(Code::Usage,
+         "{} holds the checkpoints of a run, up to {}; go on from it with --auto-resume, or remove the "
+         "directory or choose another --checkpoint-dir",
+         store.directory(), there.back().path);
+  }
+  return found;
 }
 
 void save(const TrainJob& job, const Model& model, const std::string& path) {
   saving = 1;
   export_adapter(job, model, path, std::filesystem::path(path).stem().string());
   saving = 0;
-}
-
-json evaluation_json(const std::optional<Evaluation>& e) {
-  if (!e) return nullptr;
-  return {{"rows", e->n_rows},
-          {"tokens", e->n_tokens},
-          {"nll", e->nll},
-          {"exact", e->n_exact},
-          {"accuracy", e->accuracy}};
 }
 
 json step_json(const StepReport& r, const Pace& pace) {
@@ -104,40 +139,18 @@ json step_json(const StepReport& r, const Pace& pace) {
   return out;
 }
 
-const char* reason_name(StopReason reason) {
-  switch (reason) {
-    case StopReason::Finished:
-      return "finished";
-    case StopReason::EarlyStop:
-      return "early_stop";
-    case StopReason::Cancelled:
-      return "interrupted";
-  }
-  return "";
-}
-
-// Held-out figures after an interrupted run are those of an earlier step, so they are not told.
-std::optional<Evaluation> evaluation_after(const JobResult& r) {
-  return r.reason == StopReason::Cancelled ? std::nullopt : r.after;
-}
-
-json done_json(const JobResult& r, const std::string& path) {
-  json movements = json::array();
-  for (const Movement& m : r.movements) {
-    movements.push_back({{"name", m.name},
-                         {"rank", m.rank},
-                         {"a_change", m.a_change},
-                         {"b_change", m.b_change},
-                         {"delta_norm", m.delta_norm}});
-  }
+// `checkpoint`: the newest one, empty if there is none.
+json done_json(const JobResult& r, const std::string& path, const std::string& checkpoint) {
   return {{"type", "done"},
           {"reason", reason_name(r.reason)},
           {"steps", r.steps},
           {"seconds", r.seconds},
           {"adapter", path},
+          {"receipt", receipt_path(path)},
+          {"checkpoint", checkpoint.empty() ? json() : json(checkpoint)},
           {"before", evaluation_json(r.before)},
           {"after", evaluation_json(evaluation_after(r))},
-          {"movements", movements}};
+          {"movements", movements_json(r.movements)}};
 }
 
 std::string evaluation_text(const Evaluation& e) {
@@ -145,7 +158,16 @@ std::string evaluation_text(const Evaluation& e) {
                      100 * e.accuracy, e.n_tokens);
 }
 
-void print_result(const JobResult& r, const std::string& path) {
+void print_resumed(const Checkpoint& checkpoint, const TrainJob& job, bool as_json) {
+  if (as_json) {
+    print_json({{"type", "resume"}, {"step", checkpoint.step()}, {"checkpoint", checkpoint.path()}});
+  } else {
+    print("{:<10} after step {} of {}, from {}\n", "goes on", checkpoint.step(), job.total_steps(),
+          printable(checkpoint.path()));
+  }
+}
+
+void print_result(const JobResult& r, const std::string& path, const std::string& checkpoint) {
   Table table("  ");
   table.add({"moved", "rank", "|change of A|", "|change of B|", "|scale B A|"});
   for (const Movement& m : r.movements) {
@@ -163,20 +185,23 @@ void print_result(const JobResult& r, const std::string& path) {
   std::error_code none;
   print("{:<10} {} ({}), read back and compared\n", "adapter", printable(path),
         format_bytes(std::filesystem::file_size(path, none)));
+  print("{:<10} {}; tandem reproduce trains again and compares\n", "receipt", printable(receipt_path(path)));
+  if (r.reason == StopReason::Cancelled)
+    print("{:<10} {}; the same call with --auto-resume goes on from it\n", "checkpoint",
+          printable(checkpoint));
 }
 
 // The job runner of the command line: steps the job, reports, keeps the last good state of one that failed.
-JobResult run_and_save(TrainJob& job, const Model& model, const Options& o) {
+JobResult run_and_save(TrainJob& job, const Model& model, const Options& o, const CheckpointStore& store,
+                       RunState& state) {
   const std::string& path = o.text(Opt::AdapterPath);
   const bool as_json = o.on(Opt::Json);
   Progress progress(as_json || o.on(Opt::Quiet) ? Progress::Mode::Silent : Progress::mode_of_stderr(),
                     o.integer(Opt::StepsPerReport));
   Pace pace;
-  int64_t n_steps = 0;
   const InterruptGuard guard;
   const JobCallbacks callbacks{.on_step =
                                    [&](const StepReport& r) {
-                                     ++n_steps;
                                      pace.add(r);
                                      progress.step(r, pace);
                                      if (as_json) print_json(step_json(r, pace));
@@ -190,17 +215,30 @@ JobResult run_and_save(TrainJob& job, const Model& model, const Options& o) {
                                      out["step"] = step;
                                      print_json(out);
                                    },
-                               .cancelled = InterruptGuard::interrupted};
+                               .cancelled = InterruptGuard::interrupted,
+                               .save =
+                                   [&](const RunState& now) {
+                                     store.save(job, now);
+                                     if (as_json)
+                                       print_json({{"type", "checkpoint"}, {"step", job.steps_done()}});
+                                   },
+                               .save_every = o.integer(Opt::SaveEvery)};
+  JobResult result;
   try {
-    JobResult result = run_job(job, callbacks);
-    save(job, model, path);
-    return result;
+    result = run_job(job, callbacks, state);
   } catch (const Error& e) {
-    if (e.code() != Code::NonFinite || n_steps == 0) throw;
+    // Numbers that overflowed, or a checkpoint that could not be written.
+    if ((e.code() != Code::NonFinite && e.code() != Code::Io) || job.steps_done() == 0) throw;
     const std::string kept = path + ".last-good.gguf";
-    save(job, model, kept);
-    fail(Code::NonFinite, "{}; the adapter after its last good step is in {}", e.what(), kept);
+    try {
+      save(job, model, kept);
+    } catch (const Error& other) {
+      fail(e.code(), "{}; nor could the adapter be kept: {}", e.what(), other.what());
+    }
+    fail(e.code(), "{}; the adapter after its last good step is in {}", e.what(), kept);
   }
+  save(job, model, path);
+  return result;
 }
 
 }  // namespace
@@ -208,9 +246,13 @@ JobResult run_and_save(TrainJob& job, const Model& model, const Options& o) {
 int train_command(const Options& options) {
   const bool dry = options.on(Opt::DryRun);
   if (!dry) check_output(options);
+  const CheckpointStore store = checkpoint_store(options);
   Engine engine(options);
   TrainingInputs inputs = load_training(options, engine);
   TrainJob job = make_job(inputs, engine);
+  std::optional<Checkpoint> checkpoint = find_checkpoint(options, store);
+  if (checkpoint) checkpoint->require_fit(job);
+  if (!dry) store.prepare();
   const TrainPlan plan = make_plan(options, job);
   if (options.on(Opt::Json)) {
     json out = plan_json(options, inputs, job, plan);
@@ -219,14 +261,21 @@ int train_command(const Options& options) {
   } else {
     print_text(plan_text(options, inputs, job, plan));
   }
+  if (checkpoint) print_resumed(*checkpoint, job, options.on(Opt::Json));
   check_budget(plan, inputs.settings);
   if (dry) return 0;
   job.allocate(plan.budget_bytes);
-  const JobResult result = run_and_save(job, inputs.model, options);
+  RunState state;
+  if (checkpoint) state = checkpoint->apply(job);
+  checkpoint.reset();  // while it is mapped, removing its file frees nothing
+  const JobResult result = run_and_save(job, inputs.model, options, store, state);
+  write_receipt(receipt_path(options.text(Opt::AdapterPath)), options, engine, inputs, job, result, state);
+  const std::vector<CheckpointStore::Entry> checkpoints = store.list();
+  const std::string newest = checkpoints.empty() ? "" : checkpoints.back().path;
   if (options.on(Opt::Json)) {
-    print_json(done_json(result, options.text(Opt::AdapterPath)));
+    print_json(done_json(result, options.text(Opt::AdapterPath), newest));
   } else {
-    print_result(result, options.text(Opt::AdapterPath));
+    print_result(result, options.text(Opt::AdapterPath), newest);
   }
   require_movement(result.movements);
   return result.reason == StopReason::Cancelled ? exit_status(Code::Cancelled) : 0;

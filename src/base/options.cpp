@@ -19,11 +19,12 @@ enum class Kind : uint8_t { Switch, Int, Float, Text, Choice, Bytes, List };
 constexpr unsigned bit(Command c) { return 1u << static_cast<unsigned>(c); }
 constexpr unsigned kInspect = bit(Command::Inspect), kSynth = bit(Command::Synth),
                    kTrain = bit(Command::Train), kGradcheck = bit(Command::Gradcheck),
-                   kGenerate = bit(Command::Generate), kOps = bit(Command::Ops), kBench = bit(Command::Bench);
+                   kGenerate = bit(Command::Generate), kOps = bit(Command::Ops), kBench = bit(Command::Bench),
+                   kReproduce = bit(Command::Reproduce);
 constexpr unsigned kTrainers = bit(Command::Check) | kTrain;
 constexpr unsigned kRowUsers = kTrainers | kGradcheck;
 constexpr unsigned kModelUsers = kRowUsers | kGenerate;
-constexpr unsigned kAll = kInspect | kSynth | kModelUsers | kOps | kBench;
+constexpr unsigned kAll = kInspect | kSynth | kModelUsers | kOps | kBench | kReproduce;
 
 struct OptionDef {
   std::string_view names;
@@ -54,12 +55,15 @@ constexpr CommandDef kCommandTable[kCommands] = {
     {"generate", "", "continue a prompt, with or without adapters"},
     {"ops", "MODE", "prove the ops: MODE is support, eval, grad, gauge, plan or perf"},
     {"bench", "[MODE]", "measure beside what the machine can do: MODE is ops, train, prefill or decode"},
+    {"reproduce", "RECEIPT", "train again as a receipt says, and compare the adapters bit for bit"},
 };
 
 constexpr std::pair<Opt, unsigned> kRequired[] = {
     {Opt::Model, kModelUsers}, {Opt::TrainFile, kTrainers}, {Opt::Prompt, kGenerate}, {Opt::Out, kSynth}};
-constexpr std::pair<Opt, Opt> kExclusive[] = {
-    {Opt::Epochs, Opt::Iters}, {Opt::WarmupRatio, Opt::WarmupSteps}, {Opt::Verbose, Opt::Quiet}};
+constexpr std::pair<Opt, Opt> kExclusive[] = {{Opt::Epochs, Opt::Iters},
+                                              {Opt::WarmupRatio, Opt::WarmupSteps},
+                                              {Opt::ResumeFrom, Opt::AutoResume},
+                                              {Opt::Verbose, Opt::Quiet}};
 
 const OptionDef& def(Opt o) { return kTable[static_cast<size_t>(o)]; }
 const CommandDef& def(Command c) { return kCommandTable[static_cast<size_t>(c)]; }
@@ -398,6 +402,14 @@ const std::vector<std::string>& Options::list(Opt o) const {
   TANDEM_CHECK(def(o).kind == Kind::List);
   return at(o).texts;
 }
+
+std::string Options::as_text(Opt o) const {
+  TANDEM_CHECK(def(o).kind != Kind::List);
+  if (def(o).kind == Kind::Switch) return on(o) ? "on" : "off";
+  return at(o).texts.empty() ? "" : at(o).texts.front();
+}
+
+std::string option_key(Opt option) { return std::string(key_of_option(def(option))); }
 
 Command parse_command(std::string_view name) {
   std::vector<std::string> names;

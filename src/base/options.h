@@ -13,8 +13,8 @@
 
 namespace tandem {
 
-enum class Command : uint8_t { Inspect, Synth, Check, Train, Gradcheck, Generate, Ops, Bench };
-constexpr size_t kCommands = 8;
+enum class Command : uint8_t { Inspect, Synth, Check, Train, Gradcheck, Generate, Ops, Bench, Reproduce };
+constexpr size_t kCommands = 9;
 
 enum class Opt : uint8_t {
 #define OPTION(id, names, kind, value, lo, hi, fallback, commands, help) id,
@@ -55,6 +55,8 @@ class Options {
   size_t bytes(Opt o) const;
   const std::string& text(Opt o) const;  // Text and Choice
   const std::vector<std::string>& list(Opt o) const;
+  // The value of an option that is no list, as one would write it: "8", "on"; empty if there is none.
+  std::string as_text(Opt o) const;
 
  private:
   friend class OptionParser;
@@ -74,6 +76,8 @@ class Options {
 // The command with this name.  Throws: Usage, with the nearest name.
 Command parse_command(std::string_view name);
 const char* command_name(Command command);
+// The name of an option in a configuration file: "lora-rank".
+std::string option_key(Opt option);
 
 // Reads what follows the command.  The command line wins, then the environment (TANDEM_<NAME>), then the file
 // of

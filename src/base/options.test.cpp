@@ -174,5 +174,24 @@ TEST(Options, ANameMeansWhatItsCommandSays) {
   EXPECT_EQ(parse(Command::Gradcheck, {"-m", "a", "--config", "c"}, file).text(Opt::CheckedLayers), "1");
 }
 
+TEST(Options, ValuesAsText) {
+  const Options o = parse(Command::Train, train({"-lr", "4e-3", "--packing", "--rank=4"}));
+  EXPECT_EQ(o.as_text(Opt::LearningRate), "4e-3");
+  EXPECT_EQ(o.as_text(Opt::Packing), "on");
+  EXPECT_EQ(o.as_text(Opt::RsLora), "off");
+  EXPECT_EQ(o.as_text(Opt::LoraRank), "4");
+  EXPECT_EQ(o.as_text(Opt::Seed), "42");
+  EXPECT_EQ(o.as_text(Opt::LoraAlpha), "");
+  EXPECT_EQ(option_key(Opt::LearningRate), "learning-rate");
+  EXPECT_EQ(option_key(Opt::Threads), "threads");
+}
+
+TEST(Options, CheckpointsComeFromOnePlace) {
+  EXPECT_SAYS(refusal(Command::Train, train({"--resume-from", "c", "--auto-resume"})), "exclude each other");
+  EXPECT_SAYS(refusal(Command::Train, train({"--keep-checkpoints", "0"})),
+              "--keep-checkpoints must be from 1");
+  EXPECT_SAYS(refusal(Command::Check, {"-m", "a", "--train-file", "b", "--auto-resume"}), "has no flag");
+}
+
 }  // namespace
 }  // namespace tandem

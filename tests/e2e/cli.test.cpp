@@ -1,85 +1,23 @@
 // The real binary, as a user or a script calls it.
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cmath>
-#include <csignal>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <thread>
 
 #include "io/gguf.h"
 #include "io/gguf_writer.h"
 #include "models/adapter.h"
+#include "tests/e2e/process.h"
 
 namespace tandem {
 namespace {
 
-namespace fs = std::filesystem;
 using nlohmann::json;
-using Texts = std::vector<std::string>;
-
-std::string slurp(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream out;
-  out << in.rdbuf();
-  return out.str();
-}
-
-void spit(const fs::path& path, std::string_view contents) {
-  std::ofstream(path, std::ios::binary).write(contents.data(), static_cast<std::streamsize>(contents.size()));
-}
-
-struct Outcome {
-  int status = -1;  // 128 + signal if one ended it
-  std::string out, err;
-};
-
-// A run of the binary with only these TANDEM_ variables set.
-class Process {
- public:
-  Process(const fs::path& scratch, const Texts& arguments,
-          const std::map<std::string, std::string>& environment = {})
-      : out_(scratch / "stdout"), err_(scratch / "stderr") {
-    pid_ = fork();
-    if (pid_ != 0) return;
-    // A sanitized binary loads and runs slowly, but its options must reach it, so the environment is kept.
-    for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
-    redirect("/dev/null", O_RDONLY, STDIN_FILENO);
-    redirect(out_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, STDOUT_FILENO);
-    redirect(err_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, STDERR_FILENO);
-    std::vector<char*> argv{const_cast<char*>(TANDEM_BINARY)};
-    for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
-    argv.push_back(nullptr);
-    execv(TANDEM_BINARY, argv.data());
-    _exit(127);
-  }
-
-  void signal(int which) const { kill(pid_, which); }
-  std::string out_so_far() const { return slurp(out_); }
-
-  Outcome wait() const {
-    int status = 0;
-    waitpid(pid_, &status, 0);
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), slurp(out_), slurp(err_)};
-  }
-
- private:
-  static void redirect(const char* path, int flags, int fd) {
-    const int opened = open(path, flags, 0600);
-    if (opened < 0 || dup2(opened, fd) < 0) _exit(126);
-  }
-
-  fs::path out_, err_;
-  pid_t pid_ = -1;
-};
 
 std::vector<json> json_lines(const std::string& text) {
   std::vector<json> lines;
@@ -262,7 +200,7 @@ TEST_F(Cli, TrainingLearnsAndItsAdapterWorks) {
   EXPECT_LT(done.at("after").at("nll").get<double>(), 0.5 * done.at("before").at("nll").get<double>());
   EXPECT_EQ(done.at("movements").size(), 8u);
   for (const json& m : done.at("movements")) EXPECT_GT(m.at("b_change").get<double>(), 0) << m;
-  EXPECT_EQ(listing().size(), 1u);  // the adapter, and no temporary file
+  EXPECT_EQ(listing().size(), 2u);  // the adapter and its receipt, and no temporary file
 
   const Texts ask{"generate", "-m", moe_model(), "-p",         "say yes", "--chat",
                   "-n",       "8",  "--json",    "--logprobs", "3"};
@@ -530,8 +468,12 @@ TEST_F(Cli, AnInterruptFinishesTheStepAndSaves) {
     EXPECT_EQ(lines.back().at("reason"), "interrupted");
     EXPECT_EQ(lines.back().at("steps"), of_type(lines, "step").size());
     EXPECT_EQ(run({"generate", "-m", moe_model(), "-p", "x", "-n", "2", "--lora", adapter}).status, 0);
+    const std::string checkpoint =
+        fmt::format("{}.checkpoints/checkpoint-{}.tandem", adapter, lines.back().at("steps").get<int64_t>());
+    EXPECT_EQ(lines.back().at("checkpoint"), checkpoint);
+    EXPECT_TRUE(fs::exists(checkpoint));
   }
-  EXPECT_EQ(listing().size(), 2u);
+  EXPECT_EQ(listing().size(), 8u);  // of each an adapter, a receipt, a directory, a checkpoint
 }
 
 // Adapters whose numbers overflow: at once, or by the first step.
