@@ -11,6 +11,9 @@ int check_command(const Options& options);
 int train_command(const Options& options);
 int gradcheck_command(const Options& options);
 int generate_command(const Options& options);
+int export_command(const Options& options);
+int import_command(const Options& options);
+int merge_command(const Options& options);
 int ops_command(const Options& options);
 int bench_command(const Options& options);
 

@@ -1,9 +1,11 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "app/adapters.h"
 #include "app/commands.h"
 #include "app/output.h"
 #include "app/progress.h"
@@ -57,23 +59,54 @@ class InterruptGuard {
   struct sigaction old_int_, old_term_, old_pipe_;
 };
 
+// What is written at the end, as --export says.
+struct Exports {
+  bool gguf = false;
+  std::string peft;  // the directory beside the file; empty: none
+};
+
+Exports exports(const Options& o) {
+  Exports e;
+  std::filesystem::path beside = o.text(Opt::AdapterPath);
+  if (beside.extension() == ".gguf") beside.replace_extension();
+  const std::string& text = o.text(Opt::Exports);
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string name = text.substr(begin, end - begin);
+    if (name != "gguf" && name != "peft")
+      fail(Code::Usage, "--export takes gguf, peft or gguf,peft, not '{}'", text);
+    if (name == "gguf") e.gguf = true;
+    if (name == "peft") e.peft = beside.string() + ".peft";
+    begin = end + 1;
+  }
+  return e;
+}
+
 // Before anything long begins: the adapter can be written there, and overwrites nothing that is read.
 void check_output(const Options& o) {
   const std::string& path = o.text(Opt::AdapterPath);
   if (path.empty())
     fail(Code::Usage, "tandem train needs --adapter-path FILE, where the adapter is written (or --dry-run)");
-  for (Opt input : {Opt::Model, Opt::TrainFile, Opt::ValFile}) {
-    std::error_code none;
-    if (!o.text(input).empty() && std::filesystem::equivalent(path, o.text(input), none)) {
-      fail(Code::Usage, "--adapter-path {} would overwrite an input of this run", path);
-    }
-  }
+  const std::vector<std::string> inputs{o.text(Opt::Model), o.text(Opt::TrainFile), o.text(Opt::ValFile)};
+  const Exports e = exports(o);
+  refuse_overwriting("--adapter-path", path, inputs);
   check_writable(path);
+  if (!e.peft.empty()) check_peft_writable(e.peft);
 }
 
 void save(const TrainJob& job, const Model& model, const std::string& path) {
   saving = 1;
   export_adapter(job, model, path, std::filesystem::path(path).stem().string());
+  saving = 0;
+}
+
+void save_exports(const TrainJob& job, const Model& model, const Options& o) {
+  const Exports e = exports(o);
+  if (e.gguf) save(job, model, o.text(Opt::AdapterPath));
+  if (e.peft.empty()) return;
+  saving = 1;
+  export_peft(job.adapter(), model, job.proof(), e.peft,
+              o.text(Opt::PeftExpertsAs) == "fused" ? PeftExperts::Fused : PeftExperts::Modules);
   saving = 0;
 }
 
@@ -121,7 +154,7 @@ std::optional<Evaluation> evaluation_after(const JobResult& r) {
   return r.reason == StopReason::Cancelled ? std::nullopt : r.after;
 }
 
-json done_json(const JobResult& r, const std::string& path) {
+json done_json(const JobResult& r, const Options& o) {
   json movements = json::array();
   for (const Movement& m : r.movements) {
     movements.push_back({{"name", m.name},
@@ -130,11 +163,13 @@ json done_json(const JobResult& r, const std::string& path) {
                          {"b_change", m.b_change},
                          {"delta_norm", m.delta_norm}});
   }
+  const Exports written = exports(o);
   return {{"type", "done"},
           {"reason", reason_name(r.reason)},
           {"steps", r.steps},
           {"seconds", r.seconds},
-          {"adapter", path},
+          {"adapter", written.gguf ? json(o.text(Opt::AdapterPath)) : json(nullptr)},
+          {"peft", written.peft.empty() ? json(nullptr) : json(written.peft)},
           {"before", evaluation_json(r.before)},
           {"after", evaluation_json(evaluation_after(r))},
           {"movements", movements}};
@@ -145,7 +180,7 @@ std::string evaluation_text(const Evaluation& e) {
                      100 * e.accuracy, e.n_tokens);
 }
 
-void print_result(const JobResult& r, const std::string& path) {
+void print_result(const JobResult& r, const Options& o) {
   Table table("  ");
   table.add({"moved", "rank", "|change of A|", "|change of B|", "|scale B A|"});
   for (const Movement& m : r.movements) {
@@ -160,9 +195,13 @@ void print_result(const JobResult& r, const std::string& path) {
         r.reason == StopReason::Finished    ? ""
         : r.reason == StopReason::EarlyStop ? "; stopped early, the best held-out adapter was kept"
                                             : "; interrupted");
+  const Exports written = exports(o);
   std::error_code none;
-  print("{:<10} {} ({}), read back and compared\n", "adapter", printable(path),
-        format_bytes(std::filesystem::file_size(path, none)));
+  if (written.gguf) {
+    print("{:<10} {} ({}), read back and compared\n", "adapter", printable(o.text(Opt::AdapterPath)),
+          format_bytes(std::filesystem::file_size(o.text(Opt::AdapterPath), none)));
+  }
+  if (!written.peft.empty()) print("{:<10} {}, read back and compared\n", "PEFT", printable(written.peft));
 }
 
 // The job runner of the command line: steps the job, reports, keeps the last good state of one that failed.
@@ -193,7 +232,7 @@ JobResult run_and_save(TrainJob& job, const Model& model, const Options& o) {
                                .cancelled = InterruptGuard::interrupted};
   try {
     JobResult result = run_job(job, callbacks);
-    save(job, model, path);
+    save_exports(job, model, o);
     return result;
   } catch (const Error& e) {
     if (e.code() != Code::NonFinite || n_steps == 0) throw;
@@ -224,9 +263,9 @@ int train_command(const Options& options) {
   job.allocate(plan.budget_bytes);
   const JobResult result = run_and_save(job, inputs.model, options);
   if (options.on(Opt::Json)) {
-    print_json(done_json(result, options.text(Opt::AdapterPath)));
+    print_json(done_json(result, options));
   } else {
-    print_result(result, options.text(Opt::AdapterPath));
+    print_result(result, options);
   }
   require_movement(result.movements);
   return result.reason == StopReason::Cancelled ? exit_status(Code::Cancelled) : 0;

@@ -13,8 +13,20 @@
 
 namespace tandem {
 
-enum class Command : uint8_t { Inspect, Synth, Check, Train, Gradcheck, Generate, Ops, Bench };
-constexpr size_t kCommands = 8;
+enum class Command : uint8_t {
+  Inspect,
+  Synth,
+  Check,
+  Train,
+  Gradcheck,
+  Generate,
+  Export,
+  Import,
+  Merge,
+  Ops,
+  Bench
+};
+constexpr size_t kCommands = 11;
 
 enum class Opt : uint8_t {
 #define OPTION(id, names, kind, value, lo, hi, fallback, commands, help) id,
