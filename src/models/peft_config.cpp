@@ -1,5 +1,6 @@
 #include "models/peft_config.h"
 
+#define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
 #include <algorithm>
