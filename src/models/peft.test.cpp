@@ -128,9 +128,21 @@ double delta(const AdapterSet& set, const Weight& w, int64_t e, int64_t o, int64
   return p.scale * sum;
 }
 
+TEST_F(Peft, EveryAdaptableWeightHasAPlace) {
+  for (const ArchDef* arch : all_archs()) {
+    for (const LayerWeightSpec& spec : arch->layer_weights) {
+      EXPECT_EQ(*spec.role != 0, *spec.hf.module != 0) << arch->name << " " << spec.name;
+      const bool is_stack = std::string_view(spec.hf.module).find("{}") != std::string_view::npos;
+      EXPECT_EQ(is_stack, *spec.hf.fused != 0) << arch->name << " " << spec.name;
+      EXPECT_LT(spec.hf.part, spec.hf.n_parts);
+    }
+  }
+}
+
 // GGUF -> PEFT -> GGUF gives the same bytes, in either layout of experts.
 TEST_F(Peft, RoundTripsAreExact) {
-  for (const char* arch : {"qwen3", "qwen3moe"}) {
+  for (const ArchDef* a : all_archs()) {
+    const char* arch = a->name;
     const Model model = tiny_model(dir_, arch, sizes());
     const AdapterSet set = uneven_adapter(model, 22.62741661071777f);
     write_adapter(dir_.file("one.gguf"), set, model, "x");

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -294,7 +295,11 @@ TEST_F(Adapters, AnIndependentReaderAgrees) {
     if (python.empty() && shell(fmt::format("{} -c 'import numpy'", candidate)).status == 0)
       python = candidate;
   }
-  if (python.empty()) GTEST_SKIP() << "not run: python3-numpy is not installed (./dev setup all installs it)";
+  if (python.empty()) {
+    fmt::print(stderr,
+               "tests/interop/peft_reader.py: not run: python3-numpy is not installed (./dev setup all)\n");
+    GTEST_SKIP() << "python3-numpy is not installed";
+  }
   for (const char* arch : {"qwen3", "qwen3moe"}) {
     SynthSettings s = small(DType::F32);
     s.n_head_kv = 2;
