@@ -371,7 +371,9 @@ TEST_F(FileFaultTest, DirectoriesAreOldOrNew) {
         EXPECT_EQ(read_file(at("d/a"), 10), "new");
       } else {
         EXPECT_EQ(fs::exists(at("d")), exists) << faults.failed;
-        if (exists) EXPECT_EQ(read_file(at("d/a"), 10), "old");
+        if (exists) {
+          EXPECT_EQ(read_file(at("d/a"), 10), "old");
+        }
         EXPECT_FALSE(error.empty());
       }
       EXPECT_EQ(listing().size(), fs::exists(at("d")) ? 1u : 0u) << faults.failed;
