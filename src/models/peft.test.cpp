@@ -192,6 +192,24 @@ TEST_F(Peft, UnequalRanksOfOneParameterKeepTheirEffect) {
   }
 }
 
+// A GGUF without alpha acts with scale 1 whatever its ranks are; PEFT has no such thing, so B says it.
+TEST_F(Peft, NoAlphaIsScaleOne) {
+  std::vector<AdapterPair> pairs = uneven_adapter(model_, 1.f).pairs();
+  for (AdapterPair& p : pairs) p.scale = 1.f;
+  const AdapterSet set = AdapterSet::allocate(pairs, 0.f);
+  Rng rng(3);
+  for (float& x : set.values()) x = static_cast<float>(rng.next_normal());
+  for (const PeftExperts experts : {PeftExperts::Modules, PeftExperts::Fused}) {
+    write_peft(dir_.file("p"), set, model_, experts);
+    const AdapterSet back = read_peft(dir_.file("p"), model_, 1.f);
+    EXPECT_GT(back.alpha(), 0.f);
+    for (const AdapterPair& p : set.pairs()) {
+      const int64_t e = p.weight->ne[2] - 1;
+      EXPECT_NEAR(delta(back, *p.weight, e, 3, 5), delta(set, *p.weight, e, 3, 5), 1e-5) << p.weight->name;
+    }
+  }
+}
+
 TEST_F(Peft, TheConfigurationNamesWhatIsThere) {
   write_peft(dir_.file("p"), uneven_adapter(model_, 16.f), model_, PeftExperts::Modules);
   const json c = json::parse(slurp(dir_.file("p/adapter_config.json")));
