@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/rng.h"
 #include "models/runner.h"
@@ -44,6 +45,7 @@ double difference(const AdapterSet& one, const AdapterPair& p, const AdapterSet&
       const std::vector<double> y = delta(one, p, e, x), z = delta(two, q, e, x);
       double largest = 0, apart = 0;
       for (size_t o = 0; o < y.size(); ++o) {
+        if (!std::isfinite(y[o]) || !std::isfinite(z[o])) return std::numeric_limits<double>::infinity();
         largest = std::max({largest, std::abs(y[o]), std::abs(z[o])});
         apart = std::max(apart, std::abs(y[o] - z[o]));
       }
