@@ -1,15 +1,13 @@
-#include <charconv>
 #include <chrono>
-#include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "app/adapters.h"
 #include "app/commands.h"
 #include "app/engine.h"
 #include "app/output.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "models/adapter.h"
 #include "models/runner.h"
 #include "models/sampler.h"
 #include "text/chat.h"
@@ -23,8 +21,6 @@ namespace {
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-constexpr double kMaxScale = 100;  // Source: api.md 3
-
 std::vector<int32_t> prompt_tokens(const Options& o, const Tokenizer& tokenizer) {
   const std::string& prompt = o.text(Opt::Prompt);
   if (o.on(Opt::Chat)) {
@@ -37,24 +33,6 @@ std::vector<int32_t> prompt_tokens(const Options& o, const Tokenizer& tokenizer)
     tokens.insert(tokens.begin(), *bos);
   if (tokens.empty()) fail(Code::Usage, "the prompt is empty, and this vocabulary begins no text by itself");
   return tokens;
-}
-
-std::vector<AdapterSet> load_adapters(const Options& o, const Model& model) {
-  std::vector<AdapterSet> adapters;
-  for (const std::string& path : o.list(Opt::Lora)) adapters.push_back(AdapterSet::load(path, model, 1.f));
-  for (const std::string& text : o.list(Opt::LoraScaled)) {
-    const size_t colon = text.rfind(':');
-    const std::string number = colon == std::string::npos ? "" : text.substr(colon + 1);
-    float scale = 0;
-    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), scale);
-    if (number.empty() || colon == 0 || error != std::errc() || end != number.data() + number.size() ||
-        !(std::abs(scale) <= kMaxScale)) {
-      fail(Code::Usage, "--lora-scaled takes FILE:SCALE with a scale from {} to {}, not '{}'", -kMaxScale,
-           kMaxScale, text);
-    }
-    adapters.push_back(AdapterSet::load(text.substr(0, colon), model, scale));
-  }
-  return adapters;
 }
 
 // Tokens of prompt and answer that the session must hold.

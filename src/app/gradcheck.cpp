@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "app/adapters.h"
 #include "app/commands.h"
 #include "app/output.h"
 #include "app/training.h"
@@ -80,7 +81,7 @@ AdapterSet make_adapter(const Options& o, const Model& model) {
         fail(Code::Usage,
              "--lora-rank, --lora-alpha and --rslora have no effect with --lora, whose own stay");
     }
-    set = AdapterSet::load(files[0], model, 1.f);
+    set = load_adapter(o, files[0], model);
     for (const Weight* w : targets) {
       if (!set.find(*w))
         fail(Code::Usage, "{} has no adapter for {}; name only targets it has (--lora-targets)", files[0],

@@ -52,6 +52,12 @@ int run_command(const Options& options) {
       return gradcheck_command(options);
     case Command::Generate:
       return generate_command(options);
+    case Command::Export:
+      return export_command(options);
+    case Command::Import:
+      return import_command(options);
+    case Command::Merge:
+      return merge_command(options);
     case Command::Ops:
       return ops_command(options);
     case Command::Bench:

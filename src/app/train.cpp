@@ -1,9 +1,11 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "app/adapters.h"
 #include "app/commands.h"
 #include "app/output.h"
 #include "app/progress.h"
@@ -59,20 +61,41 @@ class InterruptGuard {
   struct sigaction old_int_, old_term_, old_pipe_;
 };
 
+// What is written at the end, as --export says.
+struct Exports {
+  bool gguf = false;
+  std::string peft;  // the directory beside the file; empty: none
+};
+
+Exports exports(const Options& o) {
+  Exports e;
+  std::filesystem::path beside = o.text(Opt::AdapterPath);
+  if (beside.extension() == ".gguf") beside.replace_extension();
+  const std::string& text = o.text(Opt::Exports);
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string name = text.substr(begin, end - begin);
+    if (name != "gguf" && name != "peft")
+      fail(Code::Usage, "--export takes gguf, peft or gguf,peft, not '{}'", text);
+    if (name == "gguf") e.gguf = true;
+    if (name == "peft") e.peft = beside.string() + ".peft";
+    begin = end + 1;
+  }
+  return e;
+}
+
 // Before anything long begins: the adapter can be written there, and overwrites nothing that is read.
 void check_output(const Options& o) {
   const std::string& path = o.text(Opt::AdapterPath);
   if (path.empty())
     fail(Code::Usage, "tandem train needs --adapter-path FILE, where the adapter is written (or --dry-run)");
+  const std::vector<std::string> inputs{o.text(Opt::Model), o.text(Opt::TrainFile), o.text(Opt::ValFile)};
   for (const std::string& output : {path, receipt_path(path)}) {
-    for (Opt input : {Opt::Model, Opt::TrainFile, Opt::ValFile}) {
-      std::error_code none;
-      if (!o.text(input).empty() && std::filesystem::equivalent(output, o.text(input), none)) {
-        fail(Code::Usage, "--adapter-path {} would overwrite an input of this run, {}", path, output);
-      }
-    }
+    refuse_overwriting("--adapter-path", output, inputs);
     check_writable(output);
   }
+  const Exports e = exports(o);
+  if (!e.peft.empty()) check_peft_writable(e.peft);
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();
   remove_abandoned_temporaries(parent.empty() ? "." : parent.string(),
                                std::filesystem::path(path).filename().string());
@@ -121,6 +144,16 @@ void save(const TrainJob& job, const Model& model, const std::string& path) {
   saving = 0;
 }
 
+void save_exports(const TrainJob& job, const Model& model, const Options& o) {
+  const Exports e = exports(o);
+  if (e.gguf) save(job, model, o.text(Opt::AdapterPath));
+  if (e.peft.empty()) return;
+  saving = 1;
+  export_peft(job.adapter(), model, job.proof(), e.peft,
+              o.text(Opt::PeftExpertsAs) == "fused" ? PeftExperts::Fused : PeftExperts::Modules);
+  saving = 0;
+}
+
 json step_json(const StepReport& r, const Pace& pace) {
   json out{{"type", "step"},
            {"step", r.step},
@@ -140,13 +173,15 @@ json step_json(const StepReport& r, const Pace& pace) {
 }
 
 // `checkpoint`: the newest one, empty if there is none.
-json done_json(const JobResult& r, const std::string& path, const std::string& checkpoint) {
+json done_json(const JobResult& r, const Options& o, const std::string& checkpoint) {
+  const Exports written = exports(o);
   return {{"type", "done"},
           {"reason", reason_name(r.reason)},
           {"steps", r.steps},
           {"seconds", r.seconds},
-          {"adapter", path},
-          {"receipt", receipt_path(path)},
+          {"adapter", written.gguf ? json(o.text(Opt::AdapterPath)) : json()},
+          {"peft", written.peft.empty() ? json() : json(written.peft)},
+          {"receipt", receipt_path(o.text(Opt::AdapterPath))},
           {"checkpoint", checkpoint.empty() ? json() : json(checkpoint)},
           {"before", evaluation_json(r.before)},
           {"after", evaluation_json(evaluation_after(r))},
@@ -167,7 +202,7 @@ void print_resumed(const Checkpoint& checkpoint, const TrainJob& job, bool as_js
   }
 }
 
-void print_result(const JobResult& r, const std::string& path, const std::string& checkpoint) {
+void print_result(const JobResult& r, const Options& o, const std::string& checkpoint) {
   Table table("  ");
   table.add({"moved", "rank", "|change of A|", "|change of B|", "|scale B A|"});
   for (const Movement& m : r.movements) {
@@ -182,9 +217,14 @@ void print_result(const JobResult& r, const std::string& path, const std::string
         r.reason == StopReason::Finished    ? ""
         : r.reason == StopReason::EarlyStop ? "; stopped early, the best held-out adapter was kept"
                                             : "; interrupted");
+  const Exports written = exports(o);
   std::error_code none;
-  print("{:<10} {} ({}), read back and compared\n", "adapter", printable(path),
-        format_bytes(std::filesystem::file_size(path, none)));
+  const std::string& path = o.text(Opt::AdapterPath);
+  if (written.gguf) {
+    print("{:<10} {} ({}), read back and compared\n", "adapter", printable(path),
+          format_bytes(std::filesystem::file_size(path, none)));
+  }
+  if (!written.peft.empty()) print("{:<10} {}, read back and compared\n", "PEFT", printable(written.peft));
   print("{:<10} {}; tandem reproduce trains again and compares\n", "receipt", printable(receipt_path(path)));
   if (r.reason == StopReason::Cancelled)
     print("{:<10} {}; the same call with --auto-resume goes on from it\n", "checkpoint",
@@ -237,7 +277,7 @@ JobResult run_and_save(TrainJob& job, const Model& model, const Options& o, cons
     }
     fail(e.code(), "{}; the adapter after its last good step is in {}", e.what(), kept);
   }
-  save(job, model, path);
+  save_exports(job, model, o);
   return result;
 }
 
@@ -273,9 +313,9 @@ int train_command(const Options& options) {
   const std::vector<CheckpointStore::Entry> checkpoints = store.list();
   const std::string newest = checkpoints.empty() ? "" : checkpoints.back().path;
   if (options.on(Opt::Json)) {
-    print_json(done_json(result, options.text(Opt::AdapterPath), newest));
+    print_json(done_json(result, options, newest));
   } else {
-    print_result(result, options.text(Opt::AdapterPath), newest);
+    print_result(result, options, newest);
   }
   require_movement(result.movements);
   return result.reason == StopReason::Cancelled ? exit_status(Code::Cancelled) : 0;

@@ -50,6 +50,7 @@ TrainSettings read_settings(const Options& o, const Model& model, Precision prec
   s.rslora = o.on(Opt::RsLora);
   s.dropout = static_cast<float>(o.number(Opt::LoraDropout));
   s.lora_init = o.text(Opt::LoraInit);
+  s.strict_base = o.on(Opt::StrictBase);
   s.epochs = o.integer(Opt::Epochs);
   if (o.given(Opt::Iters)) s.iters = o.integer(Opt::Iters);
   s.batch_rows = o.integer(Opt::BatchRows);

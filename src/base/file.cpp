@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -118,6 +119,8 @@ class TempFile {
       fail(Code::Io, "{}: close failed: {}", path_, reason(errno));
   }
 
+  const std::string& name() const { return name_; }
+
   void rename() {
     if (file_ops.rename(name_.c_str(), target_.path.c_str()) != 0) {
       fail(Code::Io, "{}: cannot take the place of the old file: {}", path_, reason(errno));
@@ -131,6 +134,83 @@ class TempFile {
   std::string name_;
   int fd_ = -1;
   bool renamed_ = false;
+};
+
+// Without the slashes at its end: "a/b/" is "a/b".
+std::string without_slashes(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path;
+}
+
+std::string parent_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+}
+
+// What a directory may be replaced for: it is not there, or holds these files only.  Throws: Usage, Io.
+bool check_replaceable(const std::string& path, std::span<const std::string> names) {
+  if (path.empty()) fail(Code::Usage, "cannot write a directory without a name");
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::symlink_status(path, error);
+  if (status.type() == std::filesystem::file_type::not_found) return false;
+  if (error) fail(Code::Io, "{}: cannot be examined: {}", path, error.message());
+  if (!std::filesystem::is_directory(status))
+    fail(Code::Usage, "{}: is there already and is no directory; name another place", path);
+  std::filesystem::directory_iterator entries(path, error);
+  for (; !error && entries != std::filesystem::directory_iterator(); entries.increment(error)) {
+    const std::string name = entries->path().filename().string();
+    std::error_code unknown;
+    if (std::find(names.begin(), names.end(), name) == names.end() || !entries->is_regular_file(unknown)) {
+      fail(Code::Usage,
+           "{}: is there already and holds {}, which would be lost; name another place, or remove it first",
+           path, name);
+    }
+  }
+  if (error) fail(Code::Io, "{}: cannot be listed: {}", path, error.message());
+  return true;
+}
+
+// A new directory beside the one to be written, gone again with its files unless it was moved.
+class TempDirectory {
+ public:
+  explicit TempDirectory(const std::string& path) : path_(path) {
+    static std::atomic<unsigned> counter{0};
+    constexpr int kAttempts = 1000;  // names left by killed processes that had our id
+    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+      name_ = fmt::format("{}.tmp-{}-{}", path, ::getpid(), counter++);
+      if (::mkdir(name_.c_str(), 0777) == 0) return;
+      if (errno != EEXIST) break;
+    }
+    const int error = errno;
+    fail(Code::Io, "{}: cannot create a temporary directory in {}: {}", path, parent_of(path), reason(error));
+  }
+  TempDirectory(const TempDirectory&) = delete;
+  TempDirectory& operator=(const TempDirectory&) = delete;
+  ~TempDirectory() {
+    std::error_code ignored;
+    if (!name_.empty()) std::filesystem::remove_all(name_, ignored);
+  }
+  const std::string& name() const { return name_; }
+
+  // Takes the place of a directory that may be there, which then is this one, and goes.
+  void move(bool replace) {
+    if (replace && ::renameat2(AT_FDCWD, name_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) == 0)
+      return;
+    // Some file systems cannot exchange; for a moment the place is empty there.
+    const std::string old = name_ + ".old";
+    if (replace && (errno != EINVAL || file_ops.rename(path_.c_str(), old.c_str()) != 0))
+      fail(Code::Io, "{}: cannot take the place of the old directory: {}", path_, reason(errno));
+    if (file_ops.rename(name_.c_str(), path_.c_str()) != 0) {
+      const int error = errno;
+      if (replace) file_ops.rename(old.c_str(), path_.c_str());
+      fail(Code::Io, "{}: cannot be put in place: {}", path_, reason(error));
+    }
+    name_ = replace ? old : "";
+  }
+
+ private:
+  const std::string path_;
+  std::string name_;
 };
 
 // Makes the rename itself durable.
@@ -249,7 +329,8 @@ std::string read_file(const std::string& path, size_t max_bytes) {
   return text;
 }
 
-void write_file_atomic(const std::string& path, const std::function<void(const ByteSink&)>& produce) {
+void write_file_atomic(const std::string& path, const std::function<void(const ByteSink&)>& produce,
+                       const std::function<void(const std::string&)>& verify) {
   const Target target = resolve_target(path);
   {
     TempFile file(path, target);
@@ -257,9 +338,30 @@ void write_file_atomic(const std::string& path, const std::function<void(const B
     produce([&output](std::span<const std::byte> bytes) { output.put(bytes); });
     output.finish(path);
     file.sync_and_close();
+    if (verify) verify(file.name());
     file.rename();
   }
   sync_directory(path, target.directory);
+}
+
+void write_directory_atomic(const std::string& given, std::span<const std::string> names,
+                            const std::function<void(const std::string&)>& produce) {
+  const std::string path = without_slashes(given);
+  const bool replace = check_replaceable(path, names);
+  {
+    TempDirectory directory(path);
+    produce(directory.name());
+    sync_directory(path, directory.name());
+    directory.move(replace);
+  }
+  sync_directory(path, parent_of(path));
+}
+
+void check_writable_directory(const std::string& given, std::span<const std::string> names) {
+  const std::string path = without_slashes(given);
+  check_replaceable(path, names);
+  const TempDirectory directory(path);
+  check_writable(directory.name() + "/probe");
 }
 
 void write_file_atomic(const std::string& path, std::span<const std::byte> contents) {

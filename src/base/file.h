@@ -51,9 +51,21 @@ using ByteSink = std::function<void(std::span<const std::byte>)>;
 // permissions are kept.  If anything fails, or produce throws, the old file is untouched and the temporary
 // one is gone; only a failure to flush the directory comes after the new file is in place. Throws: Io;
 // whatever produce throws.
-void write_file_atomic(const std::string& path, const std::function<void(const ByteSink&)>& produce);
+// `verify`, if given, reads the flushed temporary file before it takes its place; if it throws, that is a
+// failure too.
+void write_file_atomic(const std::string& path, const std::function<void(const ByteSink&)>& produce,
+                       const std::function<void(const std::string& temporary)>& verify = {});
 void write_file_atomic(const std::string& path, std::span<const std::byte> contents);
 void write_file_atomic(const std::string& path, std::string_view contents);
+
+// Replaces the directory at path by what `produce` leaves in the temporary one beside it that it is given,
+// which holds files of the given names and no directory: the old directory stays or the new one is there,
+// whole. An existing directory is replaced only if it holds nothing but files of these names. Throws: Usage
+// for a path that is something else; Io; whatever produce throws.
+void write_directory_atomic(const std::string& path, std::span<const std::string> names,
+                            const std::function<void(const std::string& temporary)>& produce);
+// Makes sure that write_directory_atomic can work; leaves nothing behind.  Throws: Usage, Io.
+void check_writable_directory(const std::string& path, std::span<const std::string> names);
 
 // Makes sure that write_file_atomic(path) can work, before hours of work depend on it; leaves nothing behind.
 // Throws: Io if the directory is missing or not writable, or path is not a regular file.

@@ -188,6 +188,50 @@ TEST_F(FileTest, OnlyTemporariesOfDeadProcessesAreRemoved) {
   EXPECT_EQ(remove_abandoned_temporaries(at("none"), "ck-"), 0u);
 }
 
+const std::string kNames[] = {"a", "b"};
+
+TEST_F(FileTest, DirectoriesAreReplacedWhole) {
+  const auto write = [&](const std::string& text) {
+    write_directory_atomic(at("d"), kNames, [&](const std::string& temporary) {
+      EXPECT_EQ(fs::path(temporary).parent_path(), directory_);
+      write_file_atomic(temporary + "/a", std::string_view(text));
+    });
+  };
+  write("one");
+  EXPECT_EQ(read_file(at("d/a"), 10), "one");
+  write_file_atomic(at("d/b"), std::string_view("goes"));
+  write("two");
+  EXPECT_EQ(read_file(at("d/a"), 10), "two");
+  EXPECT_FALSE(fs::exists(at("d/b")));
+  EXPECT_EQ(listing().size(), 1u);
+  EXPECT_NO_THROW(check_writable_directory(at("d"), kNames));
+  EXPECT_NO_THROW(check_writable_directory(at("new"), kNames));
+  EXPECT_EQ(listing().size(), 1u);
+}
+
+TEST_F(FileTest, OtherDirectoriesAreNotTouched) {
+  const auto refused = [&](const std::string& path, Code code, const std::string& part) {
+    const auto nothing = [](const std::string&) { FAIL(); };
+    for (const Error& e : {error_of([&] { write_directory_atomic(path, kNames, nothing); }),
+                           error_of([&] { check_writable_directory(path, kNames); })}) {
+      EXPECT_EQ(e.code(), code) << e.what();
+      EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+    }
+  };
+  write_file_atomic(at("file"), std::string_view("x"));
+  refused(at("file"), Code::Usage, "is no directory");
+  fs::create_directories(at("d/a"));  // a directory with a known name
+  refused(at("d"), Code::Usage, "holds a, which would be lost");
+  fs::create_directory(at("other"));
+  write_file_atomic(at("other/c"), std::string_view("x"));
+  refused(at("other"), Code::Usage, "holds c");
+  fs::create_directory_symlink(at("other"), at("link"));
+  refused(at("link"), Code::Usage, "is no directory");
+  refused(at("none/d"), Code::Io, "temporary directory");
+  refused("", Code::Usage, "without a name");
+  EXPECT_EQ(listing().size(), 4u);
+}
+
 // Fault injection: calls are counted over all operations, and the one with number `fail_at` fails with
 // `error`.
 struct Faults {
@@ -331,6 +375,47 @@ TEST_F(FileFaultTest, CheckWritableReportsEveryFailureAndLeavesNothing) {
     EXPECT_EQ(e.code(), Code::Io) << faults.failed;
     EXPECT_NE(std::string(e.what()).find("No space left"), std::string::npos) << e.what();
     EXPECT_TRUE(listing().empty()) << faults.failed;
+  }
+}
+
+// Each call fails once: the old directory or the new one is there, whole, and nothing beside it.
+TEST_F(FileFaultTest, DirectoriesAreOldOrNew) {
+  for (const bool exists : {false, true}) {
+    bool finished = false;
+    for (int fail_at = 0; !finished; ++fail_at) {
+      ASSERT_LT(fail_at, 100);
+      fs::remove_all(at("d"));
+      if (exists) {
+        fs::create_directory(at("d"));
+        write_file_atomic(at("d/a"), std::string_view("old"));
+      }
+      faults.n_calls = 0;
+      faults.fail_at = fail_at;
+      faults.failed.clear();
+      std::string error;
+      try {
+        write_directory_atomic(at("d"), kNames, [](const std::string& temporary) {
+          write_file_atomic(temporary + "/a", std::string_view("new"));
+          write_file_atomic(temporary + "/b", std::string_view("new"));
+        });
+      } catch (const Error& e) {
+        EXPECT_EQ(e.code(), Code::Io);
+        error = e.what();
+      }
+      finished = faults.failed.empty();
+      faults.fail_at = -1;
+      EXPECT_TRUE(!finished || error.empty()) << error;
+      if (fs::exists(at("d/b"))) {
+        EXPECT_EQ(read_file(at("d/a"), 10), "new");
+      } else {
+        EXPECT_EQ(fs::exists(at("d")), exists) << faults.failed;
+        if (exists) {
+          EXPECT_EQ(read_file(at("d/a"), 10), "old");
+        }
+        EXPECT_FALSE(error.empty());
+      }
+      EXPECT_EQ(listing().size(), fs::exists(at("d")) ? 1u : 0u) << faults.failed;
+    }
   }
 }
 

@@ -19,11 +19,14 @@ enum class Kind : uint8_t { Switch, Int, Float, Text, Choice, Bytes, List };
 constexpr unsigned bit(Command c) { return 1u << static_cast<unsigned>(c); }
 constexpr unsigned kInspect = bit(Command::Inspect), kSynth = bit(Command::Synth),
                    kTrain = bit(Command::Train), kGradcheck = bit(Command::Gradcheck),
-                   kGenerate = bit(Command::Generate), kOps = bit(Command::Ops), kBench = bit(Command::Bench),
-                   kReproduce = bit(Command::Reproduce);
+                   kGenerate = bit(Command::Generate), kExport = bit(Command::Export),
+                   kImport = bit(Command::Import), kMerge = bit(Command::Merge), kOps = bit(Command::Ops),
+                   kBench = bit(Command::Bench), kReproduce = bit(Command::Reproduce);
 constexpr unsigned kTrainers = bit(Command::Check) | kTrain;
 constexpr unsigned kRowUsers = kTrainers | kGradcheck;
-constexpr unsigned kModelUsers = kRowUsers | kGenerate;
+constexpr unsigned kRowReaders = kRowUsers | kMerge;
+constexpr unsigned kAdapterUsers = kTrainers | kGradcheck | kGenerate | kExport | kImport | kMerge;
+constexpr unsigned kModelUsers = kRowUsers | kAdapterUsers;
 constexpr unsigned kAll = kInspect | kSynth | kModelUsers | kOps | kBench | kReproduce;
 
 struct OptionDef {
@@ -53,13 +56,19 @@ constexpr CommandDef kCommandTable[kCommands] = {
     {"train", "", "train a LoRA adapter through a quantized model"},
     {"gradcheck", "", "prove the gradient of a model's adapters against its own loss"},
     {"generate", "", "continue a prompt, with or without adapters"},
+    {"export", "", "write an adapter for other programs: a PEFT directory or a GGUF LoRA"},
+    {"import", "ADAPTER", "make a GGUF LoRA of a PEFT directory, or of another GGUF LoRA"},
+    {"merge", "", "write a model whose weights have adapters added in"},
     {"ops", "MODE", "prove the ops: MODE is support, eval, grad, gauge, plan or perf"},
     {"bench", "[MODE]", "measure beside what the machine can do: MODE is ops, train, prefill or decode"},
     {"reproduce", "RECEIPT", "train again as a receipt says, and compare the adapters bit for bit"},
 };
 
-constexpr std::pair<Opt, unsigned> kRequired[] = {
-    {Opt::Model, kModelUsers}, {Opt::TrainFile, kTrainers}, {Opt::Prompt, kGenerate}, {Opt::Out, kSynth}};
+constexpr std::pair<Opt, unsigned> kRequired[] = {{Opt::Model, kModelUsers},
+                                                  {Opt::TrainFile, kTrainers},
+                                                  {Opt::Prompt, kGenerate},
+                                                  {Opt::Out, kSynth | kExport | kImport | kMerge},
+                                                  {Opt::ExportAs, kExport}};
 constexpr std::pair<Opt, Opt> kExclusive[] = {{Opt::Epochs, Opt::Iters},
                                               {Opt::WarmupRatio, Opt::WarmupSteps},
                                               {Opt::ResumeFrom, Opt::AutoResume},
@@ -431,7 +440,7 @@ Options parse_options(Command command, std::span<const std::string> arguments, c
 std::string help_text() {
   std::string out = "usage: tandem COMMAND [FLAGS]\n\n";
   for (const CommandDef& c : kCommandTable) {
-    fmt::format_to(std::back_inserter(out), "  {:<10} {:<6} {}\n", c.name, c.operand, c.summary);
+    fmt::format_to(std::back_inserter(out), "  {:<10} {:<7} {}\n", c.name, c.operand, c.summary);
   }
   out += "\ntandem COMMAND --help lists the flags of a command; tandem --version prints the version.\n";
   return out;

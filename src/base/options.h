@@ -13,8 +13,21 @@
 
 namespace tandem {
 
-enum class Command : uint8_t { Inspect, Synth, Check, Train, Gradcheck, Generate, Ops, Bench, Reproduce };
-constexpr size_t kCommands = 9;
+enum class Command : uint8_t {
+  Inspect,
+  Synth,
+  Check,
+  Train,
+  Gradcheck,
+  Generate,
+  Export,
+  Import,
+  Merge,
+  Ops,
+  Bench,
+  Reproduce
+};
+constexpr size_t kCommands = 12;
 
 enum class Opt : uint8_t {
 #define OPTION(id, names, kind, value, lo, hi, fallback, commands, help) id,

@@ -178,8 +178,9 @@ void GgufWriter::emit(const ByteSink& sink) const {
   }
 }
 
-void GgufWriter::write(const std::string& path) const {
-  write_file_atomic(path, [this](const ByteSink& sink) { emit(sink); });
+void GgufWriter::write(const std::string& path, const std::function<void(const std::string&)>& verify) const {
+  write_file_atomic(
+      path, [this](const ByteSink& sink) { emit(sink); }, verify);
 }
 
 std::vector<std::byte> GgufWriter::to_bytes() const {

@@ -43,9 +43,10 @@ class GgufWriter {
   void add_tensor(std::string_view name, DType type, std::span<const int64_t> ne,
                   std::function<void(const ByteSink&)> produce);
 
-  // Writes the file, whole or not at all (write_file_atomic).
-  // Throws: Io; whatever a tensor's function throws.
-  void write(const std::string& path) const;
+  // Writes the file, whole or not at all (write_file_atomic, which also says what `verify` is).
+  // Throws: Io; whatever a tensor's function or verify throws.
+  void write(const std::string& path,
+             const std::function<void(const std::string& temporary)>& verify = {}) const;
   // The file in memory.
   std::vector<std::byte> to_bytes() const;
 

@@ -35,7 +35,8 @@ std::string position_in(std::string_view text, size_t offset, std::string_view w
 // stored.
 class Builder {
  public:
-  Builder(std::string_view text, std::string_view where) : text_(text), where_(where) {}
+  Builder(std::string_view text, std::string_view where, size_t max_keys)
+      : text_(text), where_(where), max_keys_(max_keys) {}
 
   json take() { return std::move(root_); }
 
@@ -54,8 +55,8 @@ class Builder {
 
   bool key(std::string& name) {
     auto& object = open_.back()->get_ref<json::object_t&>();
-    if (object.size() >= static_cast<size_t>(kMaxJsonKeys)) {
-      fail(Code::BadData, "{}: an object has more than {} keys", where_, kMaxJsonKeys);
+    if (object.size() >= max_keys_) {
+      fail(Code::BadData, "{}: an object has more than {} keys", where_, max_keys_);
     }
     const auto [place, is_new] = object.try_emplace(name);
     if (!is_new) fail(Code::BadData, "{}: key {} appears twice in one object", where_, quote(name));
@@ -108,6 +109,7 @@ class Builder {
 
   std::string_view text_;
   std::string_view where_;
+  size_t max_keys_;
   json root_;
   std::vector<json*> open_;  // addresses hold: a container grows only while it is the innermost open one
   json* member_ = nullptr;
@@ -115,12 +117,12 @@ class Builder {
 
 }  // namespace
 
-json parse_json(std::string_view text, std::string_view where) {
+json parse_json(std::string_view text, std::string_view where, size_t max_keys) {
   // The parser would take a NUL for the end of its input and ignore what follows.
   if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
     fail(Code::BadData, "{}: not valid JSON: NUL byte", position_in(text, nul, where));
   }
-  Builder builder(text, where);
+  Builder builder(text, where, max_keys);
   if (!json::sax_parse(text, &builder)) fail(Code::BadData, "{}: not valid JSON", where);
   return builder.take();
 }

@@ -5,9 +5,13 @@
 #include <cstring>
 #include <map>
 
+#include "base/log.h"
 #include "base/rng.h"
 #include "io/gguf.h"
 #include "io/gguf_writer.h"
+#include "io/quote.h"
+#include "models/offences.h"
+#include "models/peft.h"
 
 namespace tandem {
 namespace {
@@ -23,8 +27,6 @@ const TargetSet kSets[] = {
     {"experts", {"ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"}},
     {"dense", {"ffn_gate", "ffn_up", "ffn_down"}},
 };
-constexpr int64_t kMaxRank = 256;
-
 bool never_trained(std::string_view role) { return role == "ffn_gate_inp"; }
 
 std::vector<std::string> split(const std::string& text, char at) {
@@ -135,12 +137,6 @@ AdapterSet AdapterSet::create(const std::vector<const Weight*>& weights, int64_t
 
 namespace {
 
-// What is wrong with an adapter file, told at once.
-struct Offences {
-  std::string text;
-  void add(const std::string& what) { text += "\n  " + what; }
-};
-
 // The two halves of a pair in the file.
 struct Halves {
   const GgufTensor* a = nullptr;
@@ -191,7 +187,16 @@ std::map<std::string, Halves> collect_halves(const GgufFile& file, Offences& off
 
 }  // namespace
 
+AdapterSet AdapterSet::allocate(std::vector<AdapterPair> pairs, float alpha) {
+  AdapterSet set;
+  set.pairs_ = std::move(pairs);
+  set.alpha_ = alpha;
+  set.lay_out();
+  return set;
+}
+
 AdapterSet AdapterSet::load(const std::string& path, const Model& model, float user_scale) {
+  if (is_peft(path)) return read_peft(path, model, user_scale);
   const GgufFile file = GgufFile::open(path);
   const auto expect = [&](const char* key, std::string_view want) {
     if (file.get_str(key) != want) {
@@ -208,13 +213,14 @@ AdapterSet AdapterSet::load(const std::string& path, const Model& model, float u
   }
   AdapterSet set;
   set.alpha_ = file.get_f32_or("adapter.lora.alpha", 0.f);
+  set.base_hash_ = file.get_str_or(kBaseHashKey, "");
   Offences offences;
   if (!std::isfinite(set.alpha_) || set.alpha_ < 0)
     offences.add(fmt::format("adapter.lora.alpha is {}", set.alpha_));
   const std::map<std::string, Halves> halves = collect_halves(file, offences);
   for (const auto& [base, h] : halves) check_pair(base, h, model, offences);
-  if (!offences.text.empty())
-    fail(Code::BadData, "{}: this adapter does not fit the model:{}", path, offences.text);
+  if (!offences.none())
+    fail(Code::BadData, "{}: this adapter does not fit the model:{}", path, offences.text());
 
   for (const Weight* w : model.adaptable()) {
     const auto it = halves.find(w->name);
@@ -238,18 +244,30 @@ AdapterSet AdapterSet::load(const std::string& path, const Model& model, float u
       offences.add(fmt::format("{}: a value is not finite", p.weight->name));
     }
   }
-  if (!offences.text.empty()) fail(Code::BadData, "{}: this adapter is broken:{}", path, offences.text);
+  if (!offences.none()) fail(Code::BadData, "{}: this adapter is broken:{}", path, offences.text());
   return set;
 }
 
+void check_base(const AdapterSet& set, const Model& model, const std::string& path, bool strict) {
+  if (set.base_hash().empty()) return;
+  const std::string here = model.base_hash();
+  if (set.base_hash() == here) return;
+  const std::string what =
+      fmt::format("{}: this adapter was made for other weights (base hash {}) than {} has ({})", path,
+                  quote(set.base_hash()), model.file().path(), here);
+  if (strict) fail(Code::BadData, "{}; without --strict-base it is applied all the same", what);
+  log_warn("{}; expect another effect", what);
+}
+
 void write_adapter(const std::string& path, const AdapterSet& set, const Model& model,
-                   const std::string& name) {
+                   const std::string& name, const std::function<void(const std::string&)>& verify) {
   GgufWriter writer;
   writer.add_str("general.architecture", model.arch().name);
   writer.add_str("general.type", "adapter");
   writer.add_str("general.name", name);
   writer.add_str("adapter.type", "lora");
   writer.add_f32("adapter.lora.alpha", set.alpha());
+  writer.add_str(kBaseHashKey, set.base_hash().empty() ? model.base_hash() : set.base_hash());
   for (const AdapterPair& p : set.pairs()) {
     const auto add = [&](const char* half, const Shape& ne, const float* data) {
       writer.add_tensor(p.weight->name + half, DType::F32, ne.ne,
@@ -258,7 +276,7 @@ void write_adapter(const std::string& path, const AdapterSet& set, const Model& 
     add(".lora_a", p.a_shape, set.a(p));
     add(".lora_b", p.b_shape, set.b(p));
   }
-  writer.write(path);
+  writer.write(path, verify);
 }
 
 }  // namespace tandem

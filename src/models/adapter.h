@@ -1,10 +1,12 @@
 // LoRA adapters: y = W x + scale B (A x) beside frozen weights.  Source: architectures.md 1.8,
 // gradients.md 12.1.
 #pragma once
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/memory.h"
@@ -36,8 +38,12 @@ class AdapterSet {
   // Source: lora-adapter.md 2.4.
   static AdapterSet create(const std::vector<const Weight*>& weights, int64_t rank, float alpha, bool rslora,
                            uint64_t seed);
-  // Reads a GGUF LoRA file for this model.  Everything is checked before anything is taken, and all offences
-  // are told at once.  Throws Io, BadData, Unsupported.  Source: lora-adapter.md 2.
+  // Pairs whose shapes are set, with room for their numbers, all zero.  A and B act with scale, which is not
+  // derived from alpha here.
+  static AdapterSet allocate(std::vector<AdapterPair> pairs, float alpha);
+  // Reads a LoRA adapter for this model: a GGUF file, or a PEFT directory (models/peft.h).  Everything is
+  // checked before anything is taken, and all offences are told at once.  Throws Io, BadData, Unsupported.
+  // Source: lora-adapter.md 2.
   static AdapterSet load(const std::string& path, const Model& model, float user_scale);
 
   const std::vector<AdapterPair>& pairs() const { return pairs_; }
@@ -59,6 +65,9 @@ class AdapterSet {
   void allocate_gradients();
 
   float alpha() const { return alpha_; }  // as written to a file: the scale of a pair is alpha / rank
+  // The base_hash of the model that the adapter's file was made for; empty where it does not say.
+  const std::string& base_hash() const { return base_hash_; }
+  void set_base_hash(std::string hash) { base_hash_ = std::move(hash); }
 
  private:
   void lay_out();
@@ -66,11 +75,22 @@ class AdapterSet {
   Buffer values_, gradients_;
   size_t n_values_ = 0;
   float alpha_ = 0;
+  std::string base_hash_;
 };
 
+constexpr int64_t kMaxRank = 256;  // Source: api.md 5
+// Of a GGUF adapter, and of the metadata of a PEFT adapter's safetensors file.
+constexpr const char* kBaseHashKey = "tandem.base_hash";
+
+// Tells that an adapter's file says it was made for other weights: a warning, or if `strict` BadData.
+void check_base(const AdapterSet& set, const Model& model, const std::string& path, bool strict);
+
 // Writes a GGUF LoRA file that llama.cpp loads: the pairs as F32 and adapter.lora.alpha, such that alpha /
-// rank is the scale of every pair.  Atomic.  Throws Io.  Source: lora-adapter.md 2.4, api.md 9.
+// rank is the scale of every pair (at user scale 1), and the base_hash of the set, by default of the model.
+// Atomic; `verify` as of write_file_atomic.  Throws Io; whatever verify throws.  Source: lora-adapter.md 2.4,
+// api.md 9.
 void write_adapter(const std::string& path, const AdapterSet& set, const Model& model,
-                   const std::string& name);
+                   const std::string& name,
+                   const std::function<void(const std::string& temporary)>& verify = {});
 
 }  // namespace tandem

@@ -21,10 +21,11 @@ constexpr const ArchDef* kArchs[] = {
 
 constexpr GlobalWeightSpec kGlobalWeights[] = {
     {"token_embd.weight", &GlobalWeights::token_embd,
-     [](const HParams& h) { return Shape(h.n_embd, h.n_vocab); }},
-    {"output_norm.weight", &GlobalWeights::output_norm, [](const HParams& h) { return Shape(h.n_embd); }},
+     [](const HParams& h) { return Shape(h.n_embd, h.n_vocab); }, false, "model.embed_tokens"},
+    {"output_norm.weight", &GlobalWeights::output_norm, [](const HParams& h) { return Shape(h.n_embd); },
+     false, "model.norm"},
     {"output.weight", &GlobalWeights::output, [](const HParams& h) { return Shape(h.n_embd, h.n_vocab); },
-     true},
+     true, "lm_head"},
 };
 
 // A hyper-parameter with its bounds; the bounds keep later arithmetic far from overflow.

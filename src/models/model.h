@@ -53,13 +53,22 @@ struct GlobalWeights {
   Weight token_embd, output_norm, output;  // output absent: token_embd serves (tied)
 };
 
-// What a weight is, in the schema of an architecture: the one source of load checks, adapter targets, and
-// synthetic models.  Roles are those of api.md 10; "router" and "" are never trained from the command line.
+// Where a weight is in a Hugging Face model, below "model.layers.N.".  Source: lora-adapter.md 3.4, 4.
+struct HfPlace {
+  const char* module = "";    // "self_attn.q_proj"; {} stands for the expert: "mlp.experts.{}.gate_proj"
+  const char* fused = "";     // of experts: the parameter that holds all of them, "mlp.experts.gate_up_proj"
+  int part = 0, n_parts = 1;  // which of that parameter's equal runs of output rows
+};
+
+// What a weight is, in the schema of an architecture: the one source of load checks, adapter targets, names
+// of other formats, and synthetic models.  Roles are those of api.md 10; "router" and "" are never trained
+// from the command line.
 struct LayerWeightSpec {
   const char* name;  // "blk.{}.attn_q.weight"
   Weight LayerWeights::*slot;
   Shape (*shape)(const HParams& h);
   const char* role = "";
+  HfPlace hf = {};
 };
 
 struct GlobalWeightSpec {
@@ -67,6 +76,7 @@ struct GlobalWeightSpec {
   Weight GlobalWeights::*slot;
   Shape (*shape)(const HParams& h);
   bool optional = false;
+  const char* hf = "";  // Hugging Face module
 };
 
 class Build;
@@ -97,6 +107,7 @@ class Model {
   const HParams& hparams() const { return hparams_; }
   const GgufFile& file() const { return *file_; }
   const LayerWeights& layer(int64_t il) const { return layers_[static_cast<size_t>(il)]; }
+  std::span<const LayerWeights> layers() const { return layers_; }
   const GlobalWeights& global() const { return global_; }
   const Weight& output() const { return global_.output.present() ? global_.output : global_.token_embd; }
   // Every adaptable weight, layer by layer in schema order.

@@ -66,7 +66,8 @@ HParams as_hparams(const SynthSettings& s, const ArchDef& arch) {
   h.n_ctx_train = s.n_ctx;
   h.n_head = s.n_head;
   h.n_head_kv = s.n_head_kv;
-  h.d_head = h.d_head_v = s.d_head;
+  h.d_head = s.d_head;
+  h.d_head_v = s.d_head_v > 0 ? s.d_head_v : s.d_head;
   if (arch.moe) {
     h.n_expert = s.n_expert;
     h.n_expert_used = s.n_expert_used;

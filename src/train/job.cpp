@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 
 #include "io/content_hash.h"
 
@@ -40,6 +39,8 @@ AdapterSet start_adapter(const Model& model, const TrainSettings& s) {
                               s.seed);
   }
   AdapterSet set = AdapterSet::load(s.lora_init, model, 1.f);
+  check_base(set, model, s.lora_init, s.strict_base);
+  set.set_base_hash("");  // what is trained here is for this model
   for (const Weight* w : targets) {
     if (!set.find(*w)) {
       fail(Code::Usage,
@@ -154,6 +155,11 @@ DataCursor TrainJob::cursor() {
 }
 
 std::vector<float> TrainJob::snapshot() const { return {adapter_.values().begin(), adapter_.values().end()}; }
+
+ExportProof TrainJob::proof() const {
+  const std::vector<int32_t>& row = train_.front().tokens;
+  return {backend_, {row.begin(), row.begin() + static_cast<ptrdiff_t>(std::min(row.size(), kProofTokens))}};
+}
 
 void TrainJob::restore(std::span<const float> values) {
   TANDEM_CHECK(values.size() == adapter_.values().size());
@@ -481,19 +487,7 @@ JobResult run_job(TrainJob& job, const JobCallbacks& callbacks) {
 
 void export_adapter(const TrainJob& job, const Model& model, const std::string& path,
                     const std::string& name) {
-  write_adapter(path, job.adapter(), model, name);
-  const AdapterSet back = AdapterSet::load(path, model, 1.f);
-  const std::span<const float> written = job.adapter().values(), read = back.values();
-  if (written.size() != read.size() || std::memcmp(written.data(), read.data(), written.size_bytes()) != 0) {
-    fail(Code::Internal, "{}: the adapter reads back with other numbers than were written", path);
-  }
-  for (size_t i = 0; i < back.pairs().size(); ++i) {
-    const AdapterPair &w = job.adapter().pairs()[i], &r = back.pairs()[i];
-    if (w.weight != r.weight || w.scale != r.scale) {
-      fail(Code::Internal, "{}: the adapter of {} reads back with scale {}, {} was written", path,
-           w.weight->name, r.scale, w.scale);
-    }
-  }
+  export_gguf(job.adapter(), model, job.proof(), path, name);
 }
 
 }  // namespace tandem

@@ -13,6 +13,7 @@
 #include "models/runner.h"
 #include "text/samples.h"
 #include "train/batches.h"
+#include "train/export.h"
 #include "train/optimizer.h"
 
 namespace tandem {
@@ -24,7 +25,8 @@ struct TrainSettings {
   std::optional<float> alpha;  // 2 * rank
   bool rslora = false;
   float dropout = 0.f;
-  std::string lora_init;  // adapter file to start from; empty: a new adapter
+  std::string lora_init;     // adapter to start from, GGUF or PEFT; empty: a new one
+  bool strict_base = false;  // refuse it if it was made for other weights
   int64_t epochs = 3;
   std::optional<int64_t> iters;   // optimizer steps, instead of epochs
   int64_t batch_rows = 8;         // rows of a micro-batch
@@ -138,6 +140,8 @@ class TrainJob {
   int64_t total_steps() const { return total_steps_; }
   const AdapterSet& adapter() const { return adapter_; }
   const TrainSettings& settings() const { return settings_; }
+  // What an export of the adapter is proved with: the start of the first row.
+  ExportProof proof() const;
   // The adapter's numbers now, and back again (best so far, last good).
   std::vector<float> snapshot() const;
   void restore(std::span<const float> values);
@@ -211,7 +215,8 @@ struct JobResult {
 JobResult run_job(TrainJob& job, const JobCallbacks& callbacks, RunState& state);
 JobResult run_job(TrainJob& job, const JobCallbacks& callbacks);
 
-// Writes the adapter (models/adapter.h), reads it back and compares every number.  Throws Io, Internal.
+// Writes the adapter as a GGUF LoRA, read back and compared before it counts (train/export.h).  Throws Io,
+// Internal.
 void export_adapter(const TrainJob& job, const Model& model, const std::string& path,
                     const std::string& name);
 

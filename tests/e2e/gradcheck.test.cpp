@@ -136,7 +136,7 @@ TEST_F(GradCheckCli, CoarseProductsAreAllowed) {
 TEST_F(GradCheckCli, HelpNamesItsFlags) {
   const Outcome o = run("--help");
   EXPECT_EQ(o.status, 0);
-  for (const char* flag : {"usage: tandem gradcheck", "--lora FILE", "--lora-targets", "--layers LIST",
+  for (const char* flag : {"usage: tandem gradcheck", "--lora PATH", "--lora-targets", "--layers LIST",
                            "--samples N", "--tokens N", "--train-file", "--precision", "--seed", "--json"}) {
     EXPECT_NE(o.out.find(flag), std::string::npos) << flag;
   }

@@ -23,12 +23,21 @@ namespace {
 
 constexpr LayerWeightSpec kWeights[] = {
     TANDEM_QWEN3_ATTENTION_WEIGHTS,
-    {"blk.{}.ffn_gate.weight", &LayerWeights::ffn_gate,
-     [](const HParams& h) { return Shape(h.n_embd, h.n_ff); }, "ffn_gate"},
-    {"blk.{}.ffn_up.weight", &LayerWeights::ffn_up, [](const HParams& h) { return Shape(h.n_embd, h.n_ff); },
-     "ffn_up"},
-    {"blk.{}.ffn_down.weight", &LayerWeights::ffn_down,
-     [](const HParams& h) { return Shape(h.n_ff, h.n_embd); }, "ffn_down"},
+    {"blk.{}.ffn_gate.weight",
+     &LayerWeights::ffn_gate,
+     [](const HParams& h) { return Shape(h.n_embd, h.n_ff); },
+     "ffn_gate",
+     {"mlp.gate_proj"}},
+    {"blk.{}.ffn_up.weight",
+     &LayerWeights::ffn_up,
+     [](const HParams& h) { return Shape(h.n_embd, h.n_ff); },
+     "ffn_up",
+     {"mlp.up_proj"}},
+    {"blk.{}.ffn_down.weight",
+     &LayerWeights::ffn_down,
+     [](const HParams& h) { return Shape(h.n_ff, h.n_embd); },
+     "ffn_down",
+     {"mlp.down_proj"}},
 };
 
 Tensor layer(Build& b, const LayerWeights& w, Tensor x) {
