@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "io/gguf.h"
 #include "io/gguf_writer.h"
+#include "io/quote.h"
 
 namespace tandem {
 namespace {
@@ -138,7 +139,7 @@ namespace {
 // What is wrong with an adapter file, told at once.
 struct Offences {
   std::string text;
-  void add(const std::string& what) { text += "\n  " + what; }
+  void add(const std::string& what) { text += "\n  " + printable(what); }
 };
 
 // The two halves of a pair in the file.
@@ -192,10 +193,15 @@ std::map<std::string, Halves> collect_halves(const GgufFile& file, Offences& off
 }  // namespace
 
 AdapterSet AdapterSet::load(const std::string& path, const Model& model, float user_scale) {
-  const GgufFile file = GgufFile::open(path);
+  return load(GgufFile::open(path), model, user_scale);
+}
+
+AdapterSet AdapterSet::load(const GgufFile& file, const Model& model, float user_scale) {
+  const std::string& path = file.path();
   const auto expect = [&](const char* key, std::string_view want) {
     if (file.get_str(key) != want) {
-      fail(Code::BadData, "{}: {} is '{}', this adapter must have '{}'", path, key, file.get_str(key), want);
+      fail(Code::BadData, "{}: {} is {}, this adapter must have '{}'", path, key, quote(file.get_str(key)),
+           want);
     }
   };
   expect("general.type", "adapter");
