@@ -159,7 +159,7 @@ TEST_F(GgufSplit, NamesMustFitTheKeys) {
   }
   shards[0].name = "m-00001-of-00004.gguf";
   refused(write(shards), Code::BadData, {"by its name this is shard 1 of 4, by its keys 1 of 3"});
-  shards[0].name = "m-00003-of-00003.gguf";
+  shards[0].name = "n-00003-of-00003.gguf";
   refused(write(shards), Code::BadData, {"by its name this is shard 3 of 3, by its keys 1 of 3"});
 }
 
