@@ -31,6 +31,7 @@ inline std::vector<std::byte> tiny_model_bytes(const ArchDef& arch) {
   u32("attention.head_count_kv", h.n_head_kv);
   u32("expert_count", h.n_expert);
   u32("expert_used_count", h.n_expert_used);
+  u32("expert_feed_forward_length", h.n_ff_exp);
   out.add_f32(std::string(arch.name) + ".attention.layer_norm_rms_epsilon", 1e-6f);
   static const std::vector<std::byte> zeros(4096);
   const auto add = [&](const std::string& name, const Shape& ne) {
