@@ -57,17 +57,18 @@ class InterruptGuard {
   struct sigaction old_int_, old_term_, old_pipe_;
 };
 
+void refuse_overwriting(const std::string& path, const std::string& input) {
+  std::error_code none;
+  if (!input.empty() && std::filesystem::equivalent(path, input, none))
+    fail(Code::Usage, "--adapter-path {} would overwrite an input of this run", path);
+}
+
 // Before anything long begins: the adapter can be written there, and overwrites nothing that is read.
 void check_output(const Options& o) {
   const std::string& path = o.text(Opt::AdapterPath);
   if (path.empty())
     fail(Code::Usage, "tandem train needs --adapter-path FILE, where the adapter is written (or --dry-run)");
-  for (Opt input : {Opt::Model, Opt::TrainFile, Opt::ValFile}) {
-    std::error_code none;
-    if (!o.text(input).empty() && std::filesystem::equivalent(path, o.text(input), none)) {
-      fail(Code::Usage, "--adapter-path {} would overwrite an input of this run", path);
-    }
-  }
+  for (Opt input : {Opt::Model, Opt::TrainFile, Opt::ValFile}) refuse_overwriting(path, o.text(input));
   check_writable(path);
 }
 
@@ -210,6 +211,10 @@ int train_command(const Options& options) {
   if (!dry) check_output(options);
   Engine engine(options);
   TrainingInputs inputs = load_training(options, engine);
+  if (!dry) {
+    for (const GgufShard& s : inputs.model.file().shards())
+      refuse_overwriting(options.text(Opt::AdapterPath), s.path);
+  }
   TrainJob job = make_job(inputs, engine);
   const TrainPlan plan = make_plan(options, job);
   if (options.on(Opt::Json)) {

@@ -482,6 +482,9 @@ TEST_F(Cli, SplitModelsAreOneModel) {
 
   expect_refusal({"inspect", second}, 2,
                  "this is shard 2 of 3 of a split model; give the first one, " + first);
+  expect_refusal(
+      {"train", "-m", first, "--train-file", train_rows(), "--adapter-path", second, "--iters", "1"}, 2,
+      "would overwrite an input");
   fs::remove(second);
   expect_refusal({"generate", "-m", first, "-p", "a"}, 1, second + ": cannot be opened");
 }
