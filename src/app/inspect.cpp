@@ -45,6 +45,8 @@ int64_t elements(const GgufTensor& t) { return t.ne[0] * t.ne[1] * t.ne[2] * t.n
 
 std::string shape_text(const GgufTensor& t) { return to_string(Shape(t.ne[0], t.ne[1], t.ne[2], t.ne[3])); }
 
+std::string_view file_name(std::string_view path) { return path.substr(path.find_last_of('/') + 1); }
+
 std::vector<RoleSummary> summarize_roles(const Model& model) {
   std::vector<RoleSummary> roles;
   for (const Weight* w : resolve_targets(model, "all")) {
@@ -102,6 +104,15 @@ void print_file(const GgufFile& file, const Findings& f) {
   print("file       {}\n", printable(file.path()));
   print("           GGUF version {}, {}, {} keys, {} tensors\n", file.version(),
         format_bytes(file.file_bytes()), file.entries().size(), file.tensors().size());
+  if (file.shards().size() > 1) {
+    print("shards     {}\n", file.shards().size());
+    Table shards("           ", {1, 2});
+    for (const GgufShard& s : file.shards()) {
+      shards.add({printable(file_name(s.path)), fmt::format("{} tensors", s.n_tensors),
+                  format_bytes(s.file_bytes), fmt::format("alignment {}", s.alignment)});
+    }
+    print_text(shards.text());
+  }
   if (f.hparams) {
     const HParams& h = *f.hparams;
     print("model      {}: {} layers, width {}, {} heads of {} over {}, context {}{}\n",
@@ -159,14 +170,19 @@ json as_json(const GgufFile& file, const Findings& f) {
   json out{{"type", "inspect"},          {"file", file.path()},      {"version", file.version()},
            {"bytes", file.file_bytes()}, {"adapter", f.is_adapter},  {"runs", f.obstacle.empty()},
            {"metadata", json::array()},  {"tensors", json::array()}, {"types", json::array()},
-           {"roles", json::array()}};
+           {"roles", json::array()},     {"shards", json::array()}};
   out["obstacle"] = f.obstacle.empty() ? json() : json(f.obstacle);
   for (const GgufEntry& e : file.entries()) {
     out["metadata"].push_back(
         {{"key", std::string(e.key)}, {"type", type_text(e.value)}, {"value", to_text(e.value)}});
   }
+  for (const GgufShard& s : file.shards()) {
+    out["shards"].push_back(
+        {{"file", s.path}, {"bytes", s.file_bytes}, {"tensors", s.n_tensors}, {"alignment", s.alignment}});
+  }
   for (const GgufTensor& t : file.tensors()) {
-    out["tensors"].push_back({{"name", t.name}, {"type", name_of(t.type)}, {"ne", t.ne}, {"bytes", t.bytes}});
+    out["tensors"].push_back(
+        {{"name", t.name}, {"type", name_of(t.type)}, {"ne", t.ne}, {"bytes", t.bytes}, {"shard", t.shard}});
   }
   for (const auto& [type, s] : summarize_types(file)) {
     out["types"].push_back({{"type", name_of(type)},

@@ -289,6 +289,10 @@ int train_command(const Options& options) {
   const CheckpointStore store = checkpoint_store(options);
   Engine engine(options);
   TrainingInputs inputs = load_training(options, engine);
+  if (!dry) {
+    for (const GgufShard& s : inputs.model.file().shards())
+      refuse_overwriting("--adapter-path", options.text(Opt::AdapterPath), {s.path});
+  }
   TrainJob job = make_job(inputs, engine);
   std::optional<Checkpoint> checkpoint = find_checkpoint(options, store);
   if (checkpoint) checkpoint->require_fit(job);

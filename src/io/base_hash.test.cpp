@@ -16,9 +16,9 @@ struct TwoTensors {
 
   TwoTensors() {
     tensors.push_back(
-        {"a.weight", DType::F32, 1, {16, 1, 1, 1}, 0, static_cast<int64_t>(small.size()), small.data()});
+        {"a.weight", DType::F32, 1, {16, 1, 1, 1}, 0, static_cast<int64_t>(small.size()), small.data(), 0});
     tensors.push_back(
-        {"b.weight", DType::F32, 2, {64, 48, 1, 1}, 64, static_cast<int64_t>(large.size()), large.data()});
+        {"b.weight", DType::F32, 2, {64, 48, 1, 1}, 64, static_cast<int64_t>(large.size()), large.data(), 0});
   }
   std::string hash() const { return base_hash(tensors); }
 };

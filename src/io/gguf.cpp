@@ -358,6 +358,37 @@ std::vector<T> numbers_of(const GgufFile& file, std::string_view key, const Gguf
   return numbers;
 }
 
+// Points the tensors of one file at their data.  Gaps are tolerated, another order than the file's is not.
+// Source: gguf.md 4, 7.17-7.19.
+void place_tensors(std::vector<GgufTensor>& tensors, std::span<const std::byte> bytes, GgufShard& shard) {
+  const uint64_t alignment = shard.alignment;
+  shard.data_start += (alignment - shard.data_start % alignment) % alignment;
+  if (shard.data_start > bytes.size()) {
+    fail(Code::BadData, "{}: the file ends at byte {}, before the tensor data that start at {}", shard.path,
+         bytes.size(), shard.data_start);
+  }
+  const uint64_t room = bytes.size() - shard.data_start;
+  uint64_t end = 0;
+  for (GgufTensor& tensor : tensors) {
+    const auto size = static_cast<uint64_t>(tensor.bytes);
+    if (tensor.offset % alignment != 0) {
+      fail(Code::BadData, "{}: tensor {}: offset {} is no multiple of the alignment {}", shard.path,
+           quote(tensor.name), tensor.offset, alignment);
+    }
+    if (tensor.offset > room || size > room - tensor.offset) {
+      fail(Code::BadData,
+           "{}: tensor {}: its {} bytes at offset {} go beyond the {} bytes of data; is the file complete?",
+           shard.path, quote(tensor.name), size, tensor.offset, room);
+    }
+    if (tensor.offset < end) {
+      fail(Code::BadData, "{}: tensor {}: offset {} lies before the end of the previous tensor, {}",
+           shard.path, quote(tensor.name), tensor.offset, end);
+    }
+    end = tensor.offset + size;
+    tensor.data = bytes.data() + shard.data_start + tensor.offset;
+  }
+}
+
 }  // namespace
 
 std::string type_text(const GgufValue& value) {
@@ -381,77 +412,50 @@ std::string to_text(const GgufValue& value, size_t max_items) {
   return text + "]";
 }
 
-GgufFile GgufFile::open(const std::string& path) {
+GgufFile GgufFile::read_one(std::span<const std::byte> bytes, std::string where) {
   GgufFile file;
-  file.path_ = path;
-  file.map_ = MappedFile::open(path);
-  file.bytes_ = file.map_->bytes();
-  file.parse_all();
-  return file;
-}
-
-GgufFile GgufFile::parse(std::span<const std::byte> bytes, std::string where) {
-  GgufFile file;
-  file.path_ = std::move(where);
-  file.bytes_ = bytes;
-  file.parse_all();
-  return file;
-}
-
-void GgufFile::parse_all() {
-  Cursor in(bytes_, path_);
-  const Header header = take_header(in, path_);
-  version_ = header.version;
+  file.shards_.push_back({.path = std::move(where),
+                          .version = 0,
+                          .alignment = 32,
+                          .file_bytes = bytes.size(),
+                          .data_start = 0,
+                          .n_entries = 0,
+                          .n_tensors = 0});
+  GgufShard& shard = file.shards_.front();
+  Cursor in(bytes, shard.path);
+  const Header header = take_header(in, shard.path);
+  shard.version = header.version;
   for (uint64_t i = 0; i < header.n_entries; ++i) {
     in.enter("key", i);
-    entries_.push_back(take_entry(in));
-    if (entries_.back().key == "general.alignment") alignment_ = alignment_of(in, entries_.back());
+    file.entries_.push_back(take_entry(in));
+    const GgufEntry& entry = file.entries_.back();
+    if (entry.key == "general.alignment") shard.alignment = alignment_of(in, entry);
   }
-  if (const auto twice = sort_by_name(entries_, key_of, entry_order_)) {
-    fail(Code::BadData, "{}: key {} appears twice", path_, quote(*twice));
+  if (const auto twice = sort_by_name(file.entries_, key_of, file.entry_order_)) {
+    fail(Code::BadData, "{}: key {} appears twice", shard.path, quote(*twice));
   }
-  // Before the tensors: shard 0 may hold none, and the others lack most keys.  Source: gguf.md 9.
-  if (const uint64_t n_shards = get_u64_or("split.count", 1); n_shards > 1) {
-    fail(Code::Unsupported, "{}: shard {} of {} of a split model; merge the shards into one file first",
-         path_, get_u64_or("split.no", 0) + 1, n_shards);
-  }
-
   for (uint64_t i = 0; i < header.n_tensors; ++i) {
     in.enter("tensor", i);
-    tensors_.push_back(take_tensor_info(in));
+    file.tensors_.push_back(take_tensor_info(in));
   }
-  if (const auto twice = sort_by_name(tensors_, name_of_tensor, tensor_order_)) {
-    fail(Code::BadData, "{}: tensor {} appears twice", path_, quote(*twice));
-  }
+  file.index_tensors();
+  shard.n_entries = file.entries_.size();
+  shard.n_tensors = file.tensors_.size();
+  shard.data_start = in.position();
+  if (!file.tensors_.empty()) place_tensors(file.tensors_, bytes, shard);
+  return file;
+}
 
-  data_start_ = in.position();
-  if (header.n_tensors == 0) return;
-  data_start_ += (alignment_ - data_start_ % alignment_) % alignment_;
-  if (data_start_ > bytes_.size()) {
-    fail(Code::BadData, "{}: the file ends at byte {}, before the tensor data that start at {}", path_,
-         bytes_.size(), data_start_);
+void GgufFile::index_tensors() {
+  const auto twice = sort_by_name(tensors_, name_of_tensor, tensor_order_);
+  if (!twice) return;
+  std::vector<const std::string*> where;
+  for (const GgufTensor& tensor : tensors_) {
+    if (tensor.name == *twice) where.push_back(&path_of(tensor));
   }
-  // Gaps are tolerated, another order than the file's is not.  Source: gguf.md 4, 7.17-7.19.
-  const uint64_t room = bytes_.size() - data_start_;
-  uint64_t end = 0;
-  for (GgufTensor& tensor : tensors_) {
-    const auto size = static_cast<uint64_t>(tensor.bytes);
-    if (tensor.offset % alignment_ != 0) {
-      fail(Code::BadData, "{}: tensor {}: offset {} is no multiple of the alignment {}", path_,
-           quote(tensor.name), tensor.offset, alignment_);
-    }
-    if (tensor.offset > room || size > room - tensor.offset) {
-      fail(Code::BadData,
-           "{}: tensor {}: its {} bytes at offset {} go beyond the {} bytes of data; is the file complete?",
-           path_, quote(tensor.name), size, tensor.offset, room);
-    }
-    if (tensor.offset < end) {
-      fail(Code::BadData, "{}: tensor {}: offset {} lies before the end of the previous tensor, {}", path_,
-           quote(tensor.name), tensor.offset, end);
-    }
-    end = tensor.offset + size;
-    tensor.data = bytes_.data() + data_start_ + tensor.offset;
-  }
+  if (where[0] == where[1]) fail(Code::BadData, "{}: tensor {} appears twice", *where[0], quote(*twice));
+  fail(Code::BadData, "{}: tensor {} is in {} too; the shards do not belong together", *where[1],
+       quote(*twice), *where[0]);
 }
 
 const GgufTensor* GgufFile::find(std::string_view name) const {
@@ -465,12 +469,12 @@ const GgufValue* GgufFile::value(std::string_view key) const {
 
 const GgufValue& GgufFile::require(std::string_view key) const {
   const GgufValue* found = value(key);
-  if (found == nullptr) fail(Code::BadData, "{}: key '{}' is missing", path_, key);
+  if (found == nullptr) fail(Code::BadData, "{}: key '{}' is missing", path(), key);
   return *found;
 }
 
 void GgufFile::refuse_type(std::string_view key, const GgufValue& value, const char* wanted) const {
-  fail(Code::BadData, "{}: key '{}' is {}, wanted {}", path_, key, type_text(value), wanted);
+  fail(Code::BadData, "{}: key '{}' is {}, wanted {}", path(), key, type_text(value), wanted);
 }
 
 const GgufValue& GgufFile::require_scalar(std::string_view key, const char* wanted) const {
@@ -489,14 +493,14 @@ uint64_t GgufFile::get_u64(std::string_view key) const {
   const GgufValue& found = require_scalar(key, "an integer");
   if (!is_integer(found.type)) refuse_type(key, found, "an integer");
   const auto number = as_u64(found.type, found.bytes.data());
-  if (!number) fail(Code::BadData, "{}: key '{}' is {}, wanted 0 or more", path_, key, to_text(found));
+  if (!number) fail(Code::BadData, "{}: key '{}' is {}, wanted 0 or more", path(), key, to_text(found));
   return *number;
 }
 
 uint32_t GgufFile::get_u32(std::string_view key) const {
   const uint64_t number = get_u64(key);
   if (number > std::numeric_limits<uint32_t>::max()) {
-    fail(Code::BadData, "{}: key '{}' is {}, wanted at most 2^32-1", path_, key, number);
+    fail(Code::BadData, "{}: key '{}' is {}, wanted at most 2^32-1", path(), key, number);
   }
   return static_cast<uint32_t>(number);
 }
@@ -505,7 +509,7 @@ int64_t GgufFile::get_i64(std::string_view key) const {
   const GgufValue& found = require_scalar(key, "an integer");
   if (!is_integer(found.type)) refuse_type(key, found, "an integer");
   const auto number = as_i64(found.type, found.bytes.data());
-  if (!number) fail(Code::BadData, "{}: key '{}' is {}, wanted at most 2^63-1", path_, key, to_text(found));
+  if (!number) fail(Code::BadData, "{}: key '{}' is {}, wanted at most 2^63-1", path(), key, to_text(found));
   return *number;
 }
 
@@ -513,7 +517,7 @@ float GgufFile::get_f32(std::string_view key) const {
   const GgufValue& found = require_scalar(key, "f32");
   if (!is_float(found.type)) refuse_type(key, found, "f32");
   const auto number = as_f32(found.type, found.bytes.data());
-  if (!number) fail(Code::BadData, "{}: key '{}' is {}, beyond f32", path_, key, to_text(found));
+  if (!number) fail(Code::BadData, "{}: key '{}' is {}, beyond f32", path(), key, to_text(found));
   return *number;
 }
 
@@ -590,7 +594,7 @@ std::vector<uint64_t> GgufFile::get_u64_per_layer(std::string_view key, size_t n
   if (!require(key).is_array) return std::vector<uint64_t>(n_layers, get_u64(key));
   std::vector<uint64_t> numbers = get_u64s(key);
   if (numbers.size() != n_layers) {
-    fail(Code::BadData, "{}: key '{}' has {} values, wanted one for each of {} layers", path_, key,
+    fail(Code::BadData, "{}: key '{}' has {} values, wanted one for each of {} layers", path(), key,
          numbers.size(), n_layers);
   }
   return numbers;

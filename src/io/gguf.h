@@ -1,10 +1,9 @@
-// Reading GGUF model files: a container of typed keys and of tensors.  The file stays mapped, tensors point
-// into it. Source: gguf.md 1-8.
+// Reading GGUF model files: a container of typed keys and of tensors, in one file or split over several.  The
+// files stay mapped, tensors point into them. Source: gguf.md 1-9.
 #pragma once
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -52,29 +51,59 @@ struct GgufTensor {
   uint64_t offset;            // bytes, from the start of the data section
   int64_t bytes;
   const std::byte* data;
+  uint32_t shard;  // index in GgufFile::shards() of the file it is in
 };
 
-// An open GGUF file whose structure has been checked: every value and tensor lies inside the file, names are
-// unique, sizes do not overflow.  Names, values and tensors live as long as the GgufFile, also when it is
-// moved.  Getters name the file and the key in their messages, and throw BadData if the value has another
-// type or is out of range.
+// One file of a model: the only one, or a shard of a split model.
+struct GgufShard {
+  std::string path;
+  uint32_t version;
+  uint32_t alignment;   // bytes, of tensor offsets
+  uint64_t file_bytes;  // of the whole file
+  uint64_t data_start;  // bytes, from the start of the file
+  size_t n_entries, n_tensors;
+};
+
+// The bytes of a file in memory; `where` stands for its path in messages.
+struct GgufBytes {
+  std::span<const std::byte> bytes;
+  std::string where;
+};
+
+// An open GGUF model whose structure has been checked: every value and tensor lies inside its file, names are
+// unique, sizes do not overflow, shards belong together.  Names, values and tensors live as long as the
+// GgufFile, also when it is moved.  Getters name the file and the key in their messages, and throw BadData if
+// the value has another type or is out of range.
 class GgufFile {
  public:
-  // Throws: Io if the file cannot be mapped, BadData if it breaks a rule of gguf.md 7, Unsupported for a
-  // big-endian file and for one shard of a split model.
+  // A model in one file, or the first shard of a split one: its siblings are found beside it by their names
+  // (`NAME-00002-of-00003.gguf`), and all of them are read as one model.
+  // Throws: Io if a file cannot be mapped, BadData if one breaks a rule of gguf.md 7 or 9, Unsupported for a
+  // big-endian file, Usage for a shard that is not the first.
   static GgufFile open(const std::string& path);
   // The same for a file in memory, which must outlive the result and start at an address aligned like its
   // tensors; `where` stands for its path in messages.
   static GgufFile parse(std::span<const std::byte> bytes, std::string where);
+  // The same for all shards of a model in their order; one alone may be unsplit.
+  static GgufFile parse(std::span<const GgufBytes> shards);
 
-  const std::string& path() const { return path_; }
-  uint32_t version() const { return version_; }
-  uint32_t alignment() const { return alignment_; }  // bytes, of tensor offsets
-  uint64_t file_bytes() const { return bytes_.size(); }
-  uint64_t data_start() const { return data_start_; }  // bytes, from the start of the file
+  // Of the file, or of the first shard, as are version, alignment and data_start.
+  const std::string& path() const { return shards_.front().path; }
+  uint32_t version() const { return shards_.front().version; }
+  uint32_t alignment() const { return shards_.front().alignment; }    // bytes, of tensor offsets
+  uint64_t data_start() const { return shards_.front().data_start; }  // bytes, from the start of the file
+  uint64_t file_bytes() const;                                        // of all shards together
 
-  // Keys and tensors in file order.
+  // One for a model that is not split.
+  std::span<const GgufShard> shards() const { return shards_; }
+  const std::string& path_of(const GgufTensor& tensor) const { return shards_[tensor.shard].path; }
+  // Looks again whether every mapped file still covers its mapping (MappedFile::check_size).
+  // Throws: Io if one has shrunk.
+  void check_size() const;
+
+  // Keys in file order; a split model's are those of its first shard.
   std::span<const GgufEntry> entries() const { return entries_; }
+  // Tensors in file order, shard after shard.
   std::span<const GgufTensor> tensors() const { return tensors_; }
 
   // The tensor of that name, or null.
@@ -112,18 +141,22 @@ class GgufFile {
  private:
   GgufFile() = default;
 
-  void parse_all();
+  // One file, split or not.
+  static GgufFile read_one(std::span<const std::byte> bytes, std::string where);
+  void index_tensors();
+  // How many files the keys say the model has; throws unless this is the first of them.
+  uint64_t begin_split() const;
+  // Takes the tensors of the next shard.
+  void append_shard(GgufFile&& next);
+  // Checks that the shards are complete.
+  void finish_split();
   const GgufValue& require(std::string_view key) const;
   const GgufValue& require_scalar(std::string_view key, const char* wanted) const;
   const GgufValue& require_array(std::string_view key, const char* wanted) const;
   [[noreturn]] void refuse_type(std::string_view key, const GgufValue& value, const char* wanted) const;
 
-  std::optional<MappedFile> map_;
-  std::string path_;
-  std::span<const std::byte> bytes_;
-  uint32_t version_ = 0;
-  uint32_t alignment_ = 32;
-  uint64_t data_start_ = 0;
+  std::vector<MappedFile> maps_;  // one per shard; none of a model in memory
+  std::vector<GgufShard> shards_;
   std::vector<GgufEntry> entries_;
   std::vector<GgufTensor> tensors_;
   std::vector<uint32_t> entry_order_;   // indices sorted by key

@@ -498,19 +498,6 @@ TEST(GgufRefuses, Row20EveryTruncation) {
   }
 }
 
-TEST(GgufRefuses, OneShardOfASplitModel) {
-  Raw()
-      .header(0, 2)
-      .str("split.no")
-      .u32(2)
-      .n(uint16_t{1})
-      .str("split.count")
-      .u32(2)
-      .n(uint16_t{3})
-      .refused("shard 2 of 3 of a split model; merge", Code::Unsupported);
-  EXPECT_EQ(Raw().header(0, 1).str("split.count").u32(2).n(uint16_t{1}).parse().get_u32("split.count"), 1u);
-}
-
 TEST(GgufRefuses, FilesThatAreNotThere) {
   expect_error(Code::Io, "/nowhere/x.gguf: cannot be opened: No such file",
                [] { GgufFile::open("/nowhere/x.gguf"); });

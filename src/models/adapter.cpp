@@ -147,10 +147,11 @@ Shape shape_of(const GgufTensor& t) { return Shape(t.ne[0], t.ne[1], t.ne[2], t.
 
 void check_pair(const std::string& base, const Halves& h, const Model& model, Offences& offences) {
   const Weight* w = model.find(base);
+  const std::string shown = printable(base);
   if (!h.a || !h.b) {
-    offences.add(fmt::format("{} has no {} half", base, h.a ? "lora_b" : "lora_a"));
+    offences.add(fmt::format("{} has no {} half", shown, h.a ? "lora_b" : "lora_a"));
   } else if (!w) {
-    offences.add(fmt::format("{} is no tensor of the model", base));
+    offences.add(fmt::format("{} is no tensor of the model", shown));
   } else if (!*w->role) {
     offences.add(fmt::format("{} takes no adapter in this engine", base));
   } else {
@@ -175,7 +176,7 @@ std::map<std::string, Halves> collect_halves(const GgufFile& file, Offences& off
   for (const GgufTensor& t : file.tensors()) {
     const bool is_a = t.name.ends_with(".lora_a"), is_b = t.name.ends_with(".lora_b");
     if (!is_a && !is_b) {
-      offences.add(fmt::format("{} ends in neither .lora_a nor .lora_b", t.name));
+      offences.add(fmt::format("{} ends in neither .lora_a nor .lora_b", printable(t.name)));
       continue;
     }
     Halves& h = halves[t.name.substr(0, t.name.size() - 7)];
@@ -197,10 +198,15 @@ AdapterSet AdapterSet::allocate(std::vector<AdapterPair> pairs, float alpha) {
 
 AdapterSet AdapterSet::load(const std::string& path, const Model& model, float user_scale) {
   if (is_peft(path)) return read_peft(path, model, user_scale);
-  const GgufFile file = GgufFile::open(path);
+  return load(GgufFile::open(path), model, user_scale);
+}
+
+AdapterSet AdapterSet::load(const GgufFile& file, const Model& model, float user_scale) {
+  const std::string& path = file.path();
   const auto expect = [&](const char* key, std::string_view want) {
     if (file.get_str(key) != want) {
-      fail(Code::BadData, "{}: {} is '{}', this adapter must have '{}'", path, key, file.get_str(key), want);
+      fail(Code::BadData, "{}: {} is {}, this adapter must have '{}'", path, key, quote(file.get_str(key)),
+           want);
     }
   };
   expect("general.type", "adapter");

@@ -45,6 +45,8 @@ class AdapterSet {
   // checked before anything is taken, and all offences are told at once.  Throws Io, BadData, Unsupported.
   // Source: lora-adapter.md 2.
   static AdapterSet load(const std::string& path, const Model& model, float user_scale);
+  // The same from a file that is open already, or in memory.
+  static AdapterSet load(const GgufFile& file, const Model& model, float user_scale);
 
   const std::vector<AdapterPair>& pairs() const { return pairs_; }
   std::vector<AdapterPair>& pairs() { return pairs_; }

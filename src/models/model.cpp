@@ -1,9 +1,11 @@
 #include "models/model.h"
 
 #include <cmath>
+#include <utility>
 
 #include "base/log.h"
 #include "io/base_hash.h"
+#include "io/quote.h"
 
 namespace tandem {
 
@@ -41,8 +43,19 @@ int64_t bounded_or(const GgufFile& file, const std::string& key, int64_t lo, int
   return file.has(key) ? bounded(file, key, lo, hi) : otherwise;
 }
 
-float positive_f32(const GgufFile& file, const std::string& key, float value) {
-  if (!std::isfinite(value) || !(value > 0)) {
+// A factor of later arithmetic: a number from -limit to limit.
+float finite_f32(const GgufFile& file, const std::string& key, float otherwise) {
+  constexpr float kLimit = 1e9f;  // far from what any model has, and products of two stay finite
+  const float value = file.get_f32_or(key, otherwise);
+  if (!(std::abs(value) <= kLimit)) {
+    fail(Code::BadData, "{}: {} is {}, it must be a number up to {}", file.path(), key, value, kLimit);
+  }
+  return value;
+}
+
+float positive_f32(const GgufFile& file, const std::string& key, float otherwise) {
+  const float value = finite_f32(file, key, otherwise);
+  if (!(value > 0)) {
     fail(Code::BadData, "{}: {} is {}, a positive number is needed", file.path(), key, value);
   }
   return value;
@@ -53,23 +66,27 @@ void read_rope(const GgufFile& file, const std::string& a, HParams& h) {
   h.rope.n_rot = static_cast<int32_t>(bounded_or(file, a + "rope.dimension_count", 2, h.d_head, h.d_head));
   if (h.rope.n_rot % 2)
     fail(Code::BadData, "{}: {}rope.dimension_count is {}, which is odd", file.path(), a, h.rope.n_rot);
-  h.rope.base = positive_f32(file, a + "rope.freq_base", file.get_f32_or(a + "rope.freq_base", 10000.f));
-  const std::string_view scaling = file.get_str_or(a + "rope.scaling.type", "none");
-  const float factor = file.get_f32_or(a + "rope.scaling.factor", 1.f);
+  h.rope.base = positive_f32(file, a + "rope.freq_base", 10000.f);
+  const std::string_view scaling = file.get_str_or(a + "rope.scaling.type", "linear");
+  const float old_factor = finite_f32(file, a + "rope.scale_linear", 1.f);  // its name in older files
+  const float factor = finite_f32(file, a + "rope.scaling.factor", old_factor);
   if (scaling == "none" || factor == 0.f || (scaling == "linear" && factor == 1.f)) return;
-  positive_f32(file, a + "rope.scaling.factor", factor);
+  if (factor < 0.f) {
+    fail(Code::BadData, "{}: {}rope.scaling.factor is {}, it must not be negative", file.path(), a, factor);
+  }
   if (scaling == "linear") {
     h.rope.scale = 1.f / factor;
   } else if (scaling == "yarn") {
     h.rope.yarn_factor = factor;
-    h.rope.yarn_beta_fast = file.get_f32_or(a + "rope.scaling.yarn_beta_fast", 32.f);
-    h.rope.yarn_beta_slow = file.get_f32_or(a + "rope.scaling.yarn_beta_slow", 1.f);
+    h.rope.yarn_beta_fast = finite_f32(file, a + "rope.scaling.yarn_beta_fast", 32.f);
+    h.rope.yarn_beta_slow = finite_f32(file, a + "rope.scaling.yarn_beta_slow", 1.f);
     h.rope.yarn_n_ctx_orig = static_cast<int32_t>(
         bounded_or(file, a + "rope.scaling.original_context_length", 1, 1 << 30, h.n_ctx_train));
-    h.rope.magnitude = file.get_f32_or(a + "rope.scaling.attn_factor", 1.f) * (1.f + 0.1f * std::log(factor));
+    h.rope.magnitude =
+        finite_f32(file, a + "rope.scaling.attn_factor", 1.f) * (1.f + 0.1f * std::log(factor));
   } else {
-    fail(Code::Unsupported, "{}: rope scaling '{}' is not built; none, linear and yarn are", file.path(),
-         scaling);
+    fail(Code::Unsupported, "{}: rope scaling {} is not built; none, linear and yarn are", file.path(),
+         quote(scaling));
   }
 }
 
@@ -111,17 +128,18 @@ Weight take(const GgufFile& file, const std::string& name, const Shape& shape, c
   }
   Weight w = as_weight(*t, role, layer);
   if (w.ne != shape) {
-    offences.add(fmt::format("{} has shape {}, the hyper-parameters give {}", name, to_string(w.ne),
-                             to_string(shape)));
+    offences.add(fmt::format("{} has shape {}, the hyper-parameters give {}{}", name, to_string(w.ne),
+                             to_string(shape),
+                             file.shards().size() > 1 ? fmt::format(" (in {})", file.path_of(*t)) : ""));
   }
   if (!decodable(w.type)) {
     fail(Code::Unsupported,
          "{}: tensor {} is {}, a type this engine knows but cannot decode; re-quantize the model",
-         file.path(), name, name_of(w.type));
+         file.path_of(*t), name, name_of(w.type));
   }
   if (shape.rows() == 1 && w.type != DType::F32) {
-    fail(Code::Unsupported, "{}: tensor {} is {}; norms and other vectors must be F32", file.path(), name,
-         name_of(w.type));
+    fail(Code::Unsupported, "{}: tensor {} is {}; norms and other vectors must be F32", file.path_of(*t),
+         name, name_of(w.type));
   }
   return w;
 }
@@ -137,7 +155,7 @@ const ArchDef& find_arch(std::string_view name) {
     if (name == a->name) return *a;
     known += fmt::format("{}{}", known.empty() ? "" : ", ", a->name);
   }
-  fail(Code::Unsupported, "architecture '{}' is not built; these are: {}", name, known);
+  fail(Code::Unsupported, "architecture {} is not built; these are: {}", quote(name), known);
 }
 
 HParams read_hparams(const GgufFile& file, const ArchDef& arch) {
@@ -154,11 +172,19 @@ HParams read_hparams(const GgufFile& file, const ArchDef& arch) {
   }
   h.d_head = bounded_or(file, a + "attention.key_length", 1, 4096, h.n_embd / h.n_head);
   h.d_head_v = bounded_or(file, a + "attention.value_length", 1, 4096, h.n_embd / h.n_head);
-  h.rms_eps = positive_f32(file, a + "attention.layer_norm_rms_epsilon",
-                           file.get_f32(a + "attention.layer_norm_rms_epsilon"));
+  if (h.d_head < 1 || h.d_head_v < 1) {
+    fail(Code::BadData, "{}: {} heads share a width of {}, and no key says how wide a head is", file.path(),
+         h.n_head, h.n_embd);
+  }
+  file.get_f32(a + "attention.layer_norm_rms_epsilon");  // must be there
+  h.rms_eps = positive_f32(file, a + "attention.layer_norm_rms_epsilon", 0.f);
   const GgufTensor* embd = file.find("token_embd.weight");
   if (!embd) fail(Code::BadData, "{}: tensor token_embd.weight is missing", file.path());
   h.n_vocab = embd->ne[1];
+  if (file.has(a + "vocab_size") && file.get_u64(a + "vocab_size") != static_cast<uint64_t>(h.n_vocab)) {
+    fail(Code::BadData, "{}: {}vocab_size is {}, token_embd.weight has {} rows", file.path(), a,
+         file.get_u64(a + "vocab_size"), h.n_vocab);
+  }
   if (file.has("tokenizer.ggml.tokens")) {
     const uint64_t n_tokens = file.value("tokenizer.ggml.tokens")->count;
     if (n_tokens != static_cast<uint64_t>(h.n_vocab)) {
@@ -171,7 +197,7 @@ HParams read_hparams(const GgufFile& file, const ArchDef& arch) {
     h.n_expert_used = bounded(file, a + "expert_used_count", 1, h.n_expert);
     h.n_ff_exp = file.has(a + "expert_feed_forward_length")
                      ? bounded(file, a + "expert_feed_forward_length", 1, 1 << 20)
-                     : bounded(file, a + "feed_forward_length", 1, 1 << 20) / h.n_expert_used;
+                     : bounded(file, a + "feed_forward_length", h.n_expert_used, 1 << 20) / h.n_expert_used;
   } else {
     h.n_ff = bounded(file, a + "feed_forward_length", 1, 1 << 20);
   }
@@ -180,12 +206,16 @@ HParams read_hparams(const GgufFile& file, const ArchDef& arch) {
   return h;
 }
 
-Model Model::open(const std::string& path) {
+Model Model::open(const std::string& path) { return from(GgufFile::open(path)); }
+
+Model Model::from(GgufFile opened) {
   Model m;
-  m.file_ = std::make_unique<GgufFile>(GgufFile::open(path));
+  m.file_ = std::make_unique<GgufFile>(std::move(opened));
   const GgufFile& file = *m.file_;
+  const std::string& path = file.path();
   const std::string_view type = file.get_str_or("general.type", "model");
-  if (type != "model") fail(Code::BadData, "{}: this is a GGUF file of type '{}', not a model", path, type);
+  if (type != "model")
+    fail(Code::BadData, "{}: this is a GGUF file of type {}, not a model", path, quote(type));
   try {
     m.arch_ = &find_arch(file.get_str("general.architecture"));
   } catch (const Error& e) {
@@ -216,7 +246,7 @@ Model Model::open(const std::string& path) {
         fail(Code::Unsupported,
              "{}: tensor {} is not part of the architecture {} as built here; the model would run without it "
              "and be wrong",
-             path, t.name, m.arch_->name);
+             file.path_of(t), printable(t.name), m.arch_->name);
       }
     }
   }

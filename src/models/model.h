@@ -96,12 +96,14 @@ std::span<const ArchDef* const> all_archs();
 // The weights outside the layers, the same for every architecture here.
 std::span<const GlobalWeightSpec> global_weights();
 
-// A model file, opened and checked against its schema.  Weights stay mapped.
+// A model, opened and checked against its schema.  Weights stay mapped.
 class Model {
  public:
   // Throws BadData for a file that breaks the schema (naming every tensor that is missing or has another
-  // shape), Unsupported for an architecture or tensor type this engine does not have.
+  // shape), Unsupported for an architecture or tensor type this engine does not have; as GgufFile::open.
   static Model open(const std::string& path);
+  // The same for a file that is open already, or in memory.
+  static Model from(GgufFile file);
 
   const ArchDef& arch() const { return *arch_; }
   const HParams& hparams() const { return hparams_; }

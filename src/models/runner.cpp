@@ -281,6 +281,7 @@ void WindowRunner::load(const Window& w) {
   TANDEM_CHECK(arena_.data() && n > 0 && n <= static_cast<size_t>(options_.window_tokens));
   TANDEM_CHECK(w.positions.size() == n && w.first_key.size() == n && w.labels.size() == n);
   check_tokens(w.tokens, model_.hparams().n_vocab);
+  model_.file().check_size();
   std::copy(w.tokens.begin(), w.tokens.end(), tokens_.i32());
   std::copy(w.positions.begin(), w.positions.end(), positions_.i32());
   for (size_t i = 0; i < n; ++i) {

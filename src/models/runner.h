@@ -63,7 +63,7 @@ class WindowRunner {
   // Takes the memory.  Throws OutOfMemory.
   void allocate();
 
-  // The loss of every trained token.  Throws NonFinite if one is not finite.
+  // The loss of every trained token.  Throws NonFinite if one is not finite, Io if a model file has shrunk.
   WindowLoss evaluate(const Window& window);
   // The same, and adds the gradient of (sum of the losses) * weight to the trained adapter's gradients.
   WindowLoss forward_backward(const Window& window, float weight, const DropoutState& dropout);
@@ -127,7 +127,7 @@ class Session {
   void allocate();
 
   // Appends tokens and returns the logits {n_vocab} after the last one; valid until the next call.
-  // Throws Usage beyond the context, NonFinite.
+  // Throws Usage beyond the context, NonFinite, Io if a model file has shrunk.
   std::span<const float> append(std::span<const int32_t> tokens);
   int64_t n_tokens() const { return n_past_; }
   // Forgets all tokens; the memory stays.

@@ -106,6 +106,7 @@ std::span<const float> Session::append(std::span<const int32_t> tokens) {
   const HParams& h = model_.hparams();
   TANDEM_CHECK(arena_.data() && !tokens.empty());
   check_tokens(tokens, h.n_vocab);
+  model_.file().check_size();
   const int64_t total = n_past_ + static_cast<int64_t>(tokens.size());
   if (total > context_tokens_) {
     fail(Code::Usage, "{} tokens do not fit the context of {}; raise --ctx-size or shorten the prompt", total,

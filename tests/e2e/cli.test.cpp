@@ -13,6 +13,7 @@
 #include "io/gguf_writer.h"
 #include "models/adapter.h"
 #include "tests/e2e/process.h"
+#include "tests/support/split_gguf.h"
 
 namespace tandem {
 namespace {
@@ -388,6 +389,42 @@ TEST_F(Cli, InspectShowsWhatCannotBeRun) {
   EXPECT_NE(o.out.find("runs here  no: tensor token_embd.weight is Q2_0"), std::string::npos) << o.out;
   EXPECT_NE(o.out.find("cannot be decoded here"), std::string::npos) << o.out;
   expect_refusal({"generate", "-m", path("m.gguf"), "-p", "x"}, 4, "token_embd.weight is Q2_0");
+}
+
+TEST_F(Cli, SplitModelsAreOneModel) {
+  const GgufFile whole = GgufFile::open(moe_model());
+  const size_t n = whole.tensors().size();
+  const std::string first = write_split(whole, here_, plan_split(whole, "m", {0, 10, n - 10}));
+  const std::string second = path("m-00002-of-00003.gguf");
+
+  const Outcome text = run({"inspect", first});
+  EXPECT_EQ(text.status, 0) << text.err;
+  for (const char* part :
+       {"runs here  yes", "shards     3", "m-00001-of-00003.gguf  ", "0 tensors", "10 tensors"})
+    EXPECT_NE(text.out.find(part), std::string::npos) << part << "\n" << text.out;
+  const json data = json::parse(run({"inspect", first, "--json"}).out);
+  EXPECT_EQ(data.at("runs"), true);
+  ASSERT_EQ(data.at("shards").size(), 3u);
+  EXPECT_EQ(data.at("shards")[1].at("file"), second);
+  EXPECT_EQ(data.at("shards")[1].at("tensors"), 10);
+  EXPECT_EQ(data.at("tensors").size(), n);
+  EXPECT_EQ(data.at("tensors")[10].at("shard"), 2);
+  EXPECT_EQ(json::parse(run({"inspect", moe_model(), "--json"}).out).at("shards").size(), 1u);
+
+  const auto answer = [&](const std::string& model) {
+    const Outcome o = run({"generate", "-m", model, "-p", "a", "-n", "8", "--temp", "0"});
+    EXPECT_EQ(o.status, 0) << o.err;
+    return o.out;
+  };
+  EXPECT_EQ(answer(first), answer(moe_model()));
+
+  expect_refusal({"inspect", second}, 2,
+                 "this is shard 2 of 3 of a split model; give the first one, " + first);
+  expect_refusal(
+      {"train", "-m", first, "--train-file", train_rows(), "--adapter-path", second, "--iters", "1"}, 2,
+      "would overwrite an input");
+  fs::remove(second);
+  expect_refusal({"generate", "-m", first, "-p", "a"}, 1, second + ": cannot be opened");
 }
 
 TEST_F(Cli, OutputPlacesAreTriedBeforeTheFirstStep) {
