@@ -90,6 +90,16 @@ TEST(Safetensors, WhatIsWrittenIsReadBack) {
   EXPECT_EQ(values[0], 3.f);
 }
 
+// The experts of a large model have more tensors than other JSON objects may have keys.
+TEST(Safetensors, ManyTensors) {
+  const std::vector<float> values(3000, 2.f);
+  SafetensorsWriter writer;
+  for (size_t i = 0; i < values.size(); ++i)
+    writer.add_tensor(std::to_string(i), SafeType::F32, {1}, std::as_bytes(std::span(values).subspan(i, 1)));
+  const std::vector<std::byte> bytes = writer.to_bytes();
+  EXPECT_EQ(SafetensorsFile::parse(bytes, "w").tensors().size(), values.size());
+}
+
 TEST(Safetensors, EmptyAndPaddedFilesAreLegal) {
   EXPECT_TRUE(parse(file_of("{}", 0)).tensors().empty());
   EXPECT_TRUE(parse(file_of("{}      ", 0)).tensors().empty());
