@@ -19,7 +19,7 @@ if(TANDEM_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${TANDEM_CCACHE})
 endif()
 find_program(TANDEM_LLD ld.lld)
-if(TANDEM_LLD)
+if(TANDEM_LLD AND NOT CMAKE_CROSSCOMPILING)  # a cross g++ wants it under a name that Debian does not give it
   add_link_options(-fuse-ld=lld)
 endif()
 

@@ -4,6 +4,14 @@ if(TANDEM_TESTS)
   find_package(GTest REQUIRED)
 endif()
 
+# Seconds that a test binary, and the replay of a corpus, may take.
+set(TANDEM_TEST_TIMEOUT 900)
+set(TANDEM_REPLAY_TIMEOUT 300)
+if(CMAKE_CROSSCOMPILING_EMULATOR)  # which takes 10 to 30 times as long
+  set(TANDEM_TEST_TIMEOUT 7200)
+  set(TANDEM_REPLAY_TIMEOUT 7200)
+endif()
+
 # What a sanitizer is told at run time; every finding ends the process.  Stacks stay where they are: the fake ones of
 # detect_stack_use_after_return are not aligned for 64-byte vectors (g++ 12), and AVX-512 kernels fault on them.
 set(TANDEM_TEST_ENVIRONMENT
@@ -21,7 +29,8 @@ function(tandem_add_test name)
   target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} tandem_test_support tandem_core GTest::gtest
     GTest::gtest_main)
   add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
-  set_tests_properties(${name} PROPERTIES TIMEOUT 900 ENVIRONMENT "${TANDEM_TEST_ENVIRONMENT}" LABELS "${ARG_LABEL}")
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${TANDEM_TEST_TIMEOUT} ENVIRONMENT "${TANDEM_TEST_ENVIRONMENT}"
+    LABELS "${ARG_LABEL}")
 endfunction()
 
 # tandem_add_fuzz(gguf gguf_fuzz.cpp) makes fuzz_gguf: a fuzzer in the fuzz preset, elsewhere a program that replays
@@ -34,6 +43,7 @@ function(tandem_add_fuzz name source)
   else()
     target_sources(fuzz_${name} PRIVATE replay_main.cpp)
     add_test(NAME fuzz_${name} COMMAND fuzz_${name} ${CMAKE_CURRENT_SOURCE_DIR}/corpus/${name})
-    set_tests_properties(fuzz_${name} PROPERTIES TIMEOUT 300 ENVIRONMENT "${TANDEM_TEST_ENVIRONMENT}" LABELS fuzz)
+    set_tests_properties(fuzz_${name} PROPERTIES TIMEOUT ${TANDEM_REPLAY_TIMEOUT}
+      ENVIRONMENT "${TANDEM_TEST_ENVIRONMENT}" LABELS fuzz)
   endif()
 endfunction()

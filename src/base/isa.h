@@ -9,7 +9,7 @@ namespace tandem {
 
 // In ascending order: each level has everything of those before it.
 enum class IsaLevel {
-  base,         // what the compiler takes for granted
+  base,         // what the compiler takes for granted: SSE2; NEON with FMA on AArch64
   avx2,         // AVX2, FMA, F16C, BMI2
   avx512,       // F, BW, DQ, VL, VNNI, VBMI
   avx512_bf16,  // BF16

@@ -13,6 +13,8 @@
 #endif
 #include <immintrin.h>
 #pragma GCC diagnostic pop
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #if !defined(TANDEM_ISA)
@@ -28,7 +30,7 @@ constexpr int kLanes = 16;
 #elif defined(__AVX2__) && defined(__FMA__)
 constexpr int kLanes = 8;
 #else
-constexpr int kLanes = 4;
+constexpr int kLanes = 4;  // base: SSE2 or NEON
 #endif
 
 typedef float Vec __attribute__((vector_size(kLanes * 4)));
@@ -51,12 +53,14 @@ TANDEM_INLINE Vec add(Vec a, Vec b) { return a + b; }
 TANDEM_INLINE Vec sub(Vec a, Vec b) { return a - b; }
 TANDEM_INLINE Vec mul(Vec a, Vec b) { return a * b; }
 
-// a * b + c, rounded once where the level has FMA and twice on base.
+// a * b + c, rounded once where the level has FMA and twice on the base of x86-64.
 TANDEM_INLINE Vec fma(Vec a, Vec b, Vec c) {
 #if defined(__AVX512F__) && defined(__AVX512DQ__)
   return _mm512_fmadd_ps(a, b, c);
 #elif defined(__AVX2__) && defined(__FMA__)
   return _mm256_fmadd_ps(a, b, c);
+#elif defined(__aarch64__)
+  return (Vec)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
 #else
   return a * b + c;
 #endif

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -106,10 +106,10 @@ TEST(Json, LongInputTakesLinearTime) {
   std::string text = "[";
   for (int i = 0; i < 100000; ++i) text += "{\"role\":\"user\",\"content\":\"x\"},";
   text += "0]";
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();
   EXPECT_EQ(parse_json(text, "body").size(), 100001u);
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  EXPECT_LT(seconds.count(), 5.0);  // about 0.1 s; the bound only catches something quadratic
+  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+  EXPECT_LT(seconds, 5.0);  // about 0.1 s of processor time; the bound only catches something quadratic
 }
 
 }  // namespace

@@ -495,7 +495,7 @@ TEST_F(Cli, AnInterruptFinishesTheStepAndSaves) {
     const std::string adapter = path(fmt::format("{}.gguf", which));
     const Process process(shared_, {"train", "-m", moe_model(), "--train-file", train_rows(),
                                     "--adapter-path", adapter, "--iters", "1000000", "--json"});
-    for (int i = 0; i < 2000 && process.out_so_far().find("\"step\"") == std::string::npos; ++i) {
+    for (int i = 0; i < 20000 && process.out_so_far().find("\"step\"") == std::string::npos; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     process.signal(which);
