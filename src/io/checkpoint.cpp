@@ -55,8 +55,8 @@ std::string head_of(std::span<const CheckpointSection> sections) {
 // Takes the head of a file apart.
 class Reader {
  public:
-  Reader(const std::string& path, std::span<const std::byte> bytes)
-      : path_(path), n_all_(bytes.size()), rest_(bytes) {}
+  Reader(const std::string& where, std::span<const std::byte> bytes)
+      : where_(where), n_all_(bytes.size()), rest_(bytes) {}
 
   template <class T>
   T number(const char* what) {
@@ -68,7 +68,7 @@ class Reader {
 
   std::span<const std::byte> take(uint64_t n_bytes, const char* what) {
     if (n_bytes > rest_.size()) {
-      fail(Code::BadData, "{}: this checkpoint is damaged: {} needs {} bytes, {} are left", path_, what,
+      fail(Code::BadData, "{}: this checkpoint is damaged: {} needs {} bytes, {} are left", where_, what,
            n_bytes, rest_.size());
     }
     const std::span<const std::byte> taken = rest_.first(static_cast<size_t>(n_bytes));
@@ -80,60 +80,10 @@ class Reader {
   size_t n_taken() const { return n_all_ - rest_.size(); }
 
  private:
-  const std::string& path_;
+  const std::string& where_;
   size_t n_all_;
   std::span<const std::byte> rest_;
 };
-
-std::vector<CheckpointSection> read_sections(const std::string& path, std::span<const std::byte> bytes) {
-  const auto damaged = [&](const std::string& what) {
-    fail(Code::BadData, "{}: this checkpoint is damaged: {}", path, what);
-  };
-  if (bytes.size() < kMagic.size() || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0)
-    fail(Code::BadData, "{}: this is no checkpoint, or its beginning is damaged", path);
-  // What stands before the hash; a file too short for that has nothing there.
-  const size_t n_sealed = bytes.size() - std::min(bytes.size(), ContentHash::kBytes);
-  Reader in(path, bytes.first(n_sealed));
-  in.take(kMagic.size(), "the mark");
-  const auto version = in.number<uint32_t>("the version");
-  const auto n_sections = in.number<uint32_t>("the number of sections");
-  const auto n_bytes = in.number<uint64_t>("the length");
-  if (n_bytes != bytes.size())
-    damaged(fmt::format("it should have {} bytes and has {}", n_bytes, bytes.size()));
-  ContentHash hash;
-  hash.add(bytes.first(n_sealed));
-  const ContentHash::Digest digest = hash.digest();
-  if (std::memcmp(digest.data(), bytes.data() + n_sealed, ContentHash::kBytes) != 0)
-    damaged("its contents do not have the hash that was written with them");
-  // From here on the bytes are those that were written, which is no reason to believe them.
-  if (version != kVersion) {
-    fail(Code::Unsupported, "{}: this checkpoint has layout {}, this program reads layout {}", path, version,
-         kVersion);
-  }
-  if (n_sections > kMaxSections)
-    damaged(fmt::format("{} sections, at most {} are allowed", n_sections, kMaxSections));
-
-  std::vector<CheckpointSection> sections;
-  std::vector<uint64_t> sizes;
-  for (uint32_t i = 0; i < n_sections; ++i) {
-    const std::span<const std::byte> raw = in.take(in.number<uint32_t>("a name's length"), "a name");
-    const std::string name(reinterpret_cast<const char*>(raw.data()), raw.size());
-    if (!valid_name(name)) damaged(fmt::format("a section is called {}", quote(name)));
-    for (const CheckpointSection& s : sections) {
-      if (s.name == name) damaged(fmt::format("section {} is there twice", name));
-    }
-    sections.push_back({name, {}});
-    sizes.push_back(in.number<uint64_t>("a section's length"));
-  }
-  for (size_t i = 0; i < sections.size(); ++i) {
-    for (const std::byte zero : in.take(padding(in.n_taken()), "the space before a section")) {
-      if (zero != std::byte{0}) damaged("there is something between the sections");
-    }
-    sections[i].bytes = in.take(sizes[i], sections[i].name.c_str());
-  }
-  if (in.n_left() > 0) damaged(fmt::format("{} bytes belong to no section", in.n_left()));
-  return sections;
-}
 
 }  // namespace
 
@@ -163,9 +113,59 @@ void write_checkpoint_file(const std::string& path, std::span<const CheckpointSe
   });
 }
 
+std::vector<CheckpointSection> parse_checkpoint(std::span<const std::byte> bytes, const std::string& where) {
+  const auto damaged = [&](const std::string& what) {
+    fail(Code::BadData, "{}: this checkpoint is damaged: {}", where, what);
+  };
+  if (bytes.size() < kMagic.size() || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0)
+    fail(Code::BadData, "{}: this is no checkpoint, or its beginning is damaged", where);
+  // What stands before the hash; a file too short for that has nothing there.
+  const size_t n_sealed = bytes.size() - std::min(bytes.size(), ContentHash::kBytes);
+  Reader in(where, bytes.first(n_sealed));
+  in.take(kMagic.size(), "the mark");
+  const auto version = in.number<uint32_t>("the version");
+  const auto n_sections = in.number<uint32_t>("the number of sections");
+  const auto n_bytes = in.number<uint64_t>("the length");
+  if (n_bytes != bytes.size())
+    damaged(fmt::format("it should have {} bytes and has {}", n_bytes, bytes.size()));
+  ContentHash hash;
+  hash.add(bytes.first(n_sealed));
+  const ContentHash::Digest digest = hash.digest();
+  if (std::memcmp(digest.data(), bytes.data() + n_sealed, ContentHash::kBytes) != 0)
+    damaged("its contents do not have the hash that was written with them");
+  // From here on the bytes are those that were written, which is no reason to believe them.
+  if (version != kVersion) {
+    fail(Code::Unsupported, "{}: this checkpoint has layout {}, this program reads layout {}", where, version,
+         kVersion);
+  }
+  if (n_sections > kMaxSections)
+    damaged(fmt::format("{} sections, at most {} are allowed", n_sections, kMaxSections));
+
+  std::vector<CheckpointSection> sections;
+  std::vector<uint64_t> sizes;
+  for (uint32_t i = 0; i < n_sections; ++i) {
+    const std::span<const std::byte> raw = in.take(in.number<uint32_t>("a name's length"), "a name");
+    const std::string name(reinterpret_cast<const char*>(raw.data()), raw.size());
+    if (!valid_name(name)) damaged(fmt::format("a section is called {}", quote(name)));
+    for (const CheckpointSection& s : sections) {
+      if (s.name == name) damaged(fmt::format("section {} is there twice", name));
+    }
+    sections.push_back({name, {}});
+    sizes.push_back(in.number<uint64_t>("a section's length"));
+  }
+  for (size_t i = 0; i < sections.size(); ++i) {
+    for (const std::byte zero : in.take(padding(in.n_taken()), "the space before a section")) {
+      if (zero != std::byte{0}) damaged("there is something between the sections");
+    }
+    sections[i].bytes = in.take(sizes[i], sections[i].name.c_str());
+  }
+  if (in.n_left() > 0) damaged(fmt::format("{} bytes belong to no section", in.n_left()));
+  return sections;
+}
+
 CheckpointFile CheckpointFile::open(const std::string& path) {
   CheckpointFile file(MappedFile::open(path));
-  file.sections_ = read_sections(path, file.file_.bytes());
+  file.sections_ = parse_checkpoint(file.file_.bytes(), path);
   return file;
 }
 

@@ -31,12 +31,15 @@ uint64_t checkpoint_file_bytes(std::span<const CheckpointSection> sections);
 // Writes the file, whole or not at all (write_file_atomic).  Throws: Io.
 void write_checkpoint_file(const std::string& path, std::span<const CheckpointSection> sections);
 
+// The sections of a checkpoint that is in memory, which `where` names in messages.
+// Throws: BadData if it is damaged or something else, Unsupported for another version of the layout.
+std::vector<CheckpointSection> parse_checkpoint(std::span<const std::byte> bytes, const std::string& where);
+
 // A checkpoint file, mapped and verified: nothing is taken from it before every size has been held against
 // the length of the file, and all of it against the hash.
 class CheckpointFile {
  public:
-  // Throws: Io if it cannot be read, BadData if it is damaged or something else, Unsupported for another
-  // version of the layout.
+  // Throws: Io if it cannot be read, and what parse_checkpoint() throws.
   static CheckpointFile open(const std::string& path);
 
   const std::string& path() const { return file_.path(); }

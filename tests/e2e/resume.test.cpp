@@ -1,8 +1,11 @@
 // Training runs that are stopped and taken up again, by the real binary.
 #include <gtest/gtest.h>
+#include <sys/mount.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -143,6 +146,33 @@ TEST_F(Resume, CheckpointsOnTheWay) {
   expect_refusal(call("none", {"--checkpoint-dir", places}), 2, {"holds the checkpoints of a run"});
   expect_refusal(call("none", {"--checkpoint-dir", dir_.file("no/such/place")}), 1, {"no/such/place"});
   EXPECT_TRUE(fs::is_empty(dir_.file("none")));
+}
+
+// Checkpoints go to a file system with room for two and a half.
+TEST_F(Resume, AFullDiskEndsTheRunWithOneError) {
+  ASSERT_EQ(run(call("whole", {"--save-every", "12"})).status, 0);
+  const auto n_bytes = fs::file_size(checkpoints("whole") + "/checkpoint-12.tandem");
+  const std::string disk = dir_.file("disk");
+  fs::create_directory(disk);
+  if (mount("tandem-test", disk.c_str(), "tmpfs", 0, fmt::format("size={}", 5 * n_bytes / 2).c_str()) != 0)
+    GTEST_SKIP() << "no tmpfs of our own can be mounted here: " << std::strerror(errno);
+  struct Unmount {
+    const std::string& disk;
+    ~Unmount() { umount2(disk.c_str(), MNT_DETACH); }
+  } const unmount{disk};
+  const Outcome full = run(call("cut", {"--save-every", "1", "--checkpoint-dir", disk + "/run"}));
+  EXPECT_EQ(full.status, 1) << full.err;
+  EXPECT_TRUE(full.err.starts_with("tandem: error: ")) << full.err;
+  EXPECT_EQ(std::count(full.err.begin(), full.err.end(), '\n'), 1) << full.err;
+  for (const char* part :
+       {"run/checkpoint-3.tandem", "No space left on device", "the checkpoint takes ",
+        "the last whole one is ", "run/checkpoint-2.tandem (--resume-from)", "cut/a.gguf.last-good.gguf"})
+    EXPECT_NE(full.err.find(part), std::string::npos) << full.err;
+  EXPECT_FALSE(fs::exists(dir_.file("cut/a.gguf")));
+  EXPECT_TRUE(fs::exists(dir_.file("cut/a.gguf.last-good.gguf")));
+  const Outcome resumed = run(call("cut", {"--resume-from", disk + "/run"}));
+  EXPECT_EQ(resumed.status, 0) << resumed.err;
+  EXPECT_EQ(adapter("cut"), adapter("whole"));
 }
 
 class Receipts : public Resume {
