@@ -414,14 +414,10 @@ std::string to_text(const GgufValue& value, size_t max_items) {
 
 GgufFile GgufFile::read_one(std::span<const std::byte> bytes, std::string where) {
   GgufFile file;
-  file.shards_.push_back({.path = std::move(where),
-                          .version = 0,
-                          .alignment = 32,
-                          .file_bytes = bytes.size(),
-                          .data_start = 0,
-                          .n_entries = 0,
-                          .n_tensors = 0});
-  GgufShard& shard = file.shards_.front();
+  GgufShard& shard = file.shards_.emplace_back();
+  shard.path = std::move(where);
+  shard.alignment = 32;
+  shard.file_bytes = bytes.size();
   Cursor in(bytes, shard.path);
   const Header header = take_header(in, shard.path);
   shard.version = header.version;
