@@ -39,12 +39,21 @@ TANDEM_INLINE void split_nibbles(const uint8_t* packed, uint8_t* codes) {
 // Where the rows of a panel lie; what is past the last row repeats it.
 struct PanelRows {
   const uint8_t* at[kI8Rows];
+  __m512i from_first;  // bytes from at[0], in 32 bits: rows are far below 128 MiB
 };
 
 TANDEM_INLINE PanelRows panel_rows(const void* blocks, int64_t row_bytes, int rows) {
   PanelRows p;
   for (int r = 0; r < kI8Rows; ++r) p.at[r] = (const uint8_t*)blocks + (r < rows ? r : rows - 1) * row_bytes;
+  const IVec index = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const IVec clamped = index < rows ? index : IVec{} + (rows - 1);
+  p.from_first = (__m512i)(clamped * (int32_t)row_bytes);
   return p;
+}
+
+// The four bytes that each row has at byte `at`.
+TANDEM_INLINE __m512i dword_column(const PanelRows& rows, int64_t at) {
+  return _mm512_i32gather_epi32(rows.from_first, rows.at[0] + at, 1);
 }
 
 // 64 bytes of each row, transposed: columns[i] has bytes 4i .. 4i + 3 of every row.
@@ -97,25 +106,28 @@ TANDEM_INLINE Vec halves_to_float(__m512i lanes) {
   return (Vec)_mm512_cvtph_ps(_mm512_cvtepi32_epi16(lanes));
 }
 
-// The binary16 that each row has at byte `at`.
-TANDEM_INLINE Vec half_column(const PanelRows& rows, int64_t at) {
-  uint16_t h[kI8Rows];
-  for (int r = 0; r < kI8Rows; ++r) memcpy(&h[r], rows.at[r] + at, 2);
-  return (Vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)h));
-}
-
-// Column j of [n / group] binary16 numbers, `step` bytes from one to the next, as floats.
+// The binary16 numbers that begin `count` blocks of each row, the first at byte `at`, as floats.
 TANDEM_INLINE void half_columns(const PanelRows& rows, int64_t at, int64_t step, int64_t count, float* out) {
-  uint16_t h[8][kI8Rows];
-  for (int r = 0; r < kI8Rows; ++r)
-    for (int64_t j = 0; j < count; ++j) memcpy(&h[j][r], rows.at[r] + at + j * step, 2);
   for (int64_t j = 0; j < count; ++j)
-    store(out + j * kI8Rows, (Vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)h[j])));
+    store(out + j * kI8Rows, halves_to_float(dword_column(rows, at + j * step)));
+}
+// The same of two numbers, one behind the other.
+TANDEM_INLINE void half_columns(const PanelRows& rows, int64_t at, int64_t step, int64_t count, float* first,
+                                float* second) {
+  for (int64_t j = 0; j < count; ++j) {
+    const __m512i both = dword_column(rows, at + j * step);
+    store(first + j * kI8Rows, halves_to_float(both));
+    store(second + j * kI8Rows, halves_to_float(_mm512_srli_epi32(both, 16)));
+  }
 }
 
 TANDEM_INLINE __m512i low_nibbles(__m512i packed) { return _mm512_and_si512(packed, _mm512_set1_epi8(15)); }
 TANDEM_INLINE __m512i high_nibbles(__m512i packed) {
   return _mm512_and_si512(_mm512_srli_epi16(packed, 4), _mm512_set1_epi8(15));
+}
+// Sixteen times the high nibbles: a shift less, taken from the sums in its place.
+TANDEM_INLINE __m512i high_nibbles_x16(__m512i packed) {
+  return _mm512_and_si512(packed, _mm512_set1_epi8((char)0xf0));
 }
 
 // Four elements of each row, from element k on.

@@ -66,11 +66,8 @@ constexpr void (*to_bf16)(const void*, uint16_t*, int64_t) = nullptr;
 #if defined(__AVX512VBMI__)
 // The scales of `count` blocks of each row, kI8Rows to a block.
 TANDEM_INLINE void exponent_columns(const PanelRows& rows, int64_t at, int64_t count, float* out) {
-  uint8_t e[8][kI8Rows];
-  for (int r = 0; r < kI8Rows; ++r)
-    for (int64_t j = 0; j < count; ++j) e[j][r] = rows.at[r][at + j * 17];
   for (int64_t j = 0; j < count; ++j) {
-    const IVec exponent = load_u8(e[j]);
+    const IVec exponent = (IVec)dword_column(rows, at + j * 17) & 255;
     const IVec normal = (exponent - 1) << 23, subnormal = 0x00200000 << exponent;
     store(out + j * kI8Rows, (Vec)(exponent < 2 ? subnormal : normal));
   }

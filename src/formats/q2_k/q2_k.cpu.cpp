@@ -70,7 +70,8 @@ void pack_i8(const void* blocks, int64_t row_bytes, int rows, int64_t n, const I
   const PanelRows at = panel_rows(blocks, row_bytes, rows);
   for (int64_t k = 0; k < n; k += 256) {
     const int64_t block = k / 256 * (int64_t)sizeof(BlockQ2_K);
-    const Vec d = half_column(at, block + 80), dmin = half_column(at, block + 82);
+    const __m512i both_d = dword_column(at, block + 80);
+    const Vec d = halves_to_float(both_d), dmin = halves_to_float(_mm512_srli_epi32(both_d, 16));
     __m512i packed_scales[4];
     columns_of_16(at, block, packed_scales);
 #pragma GCC unroll 16

@@ -44,8 +44,7 @@ void pack_i8(const void* blocks, int64_t row_bytes, int rows, int64_t n, const I
 #if defined(__AVX512VBMI__)
   const PanelRows at = panel_rows(blocks, row_bytes, rows);
   packed = pack_nibble_blocks<20, 4>(at, n, panel, [](__m512i nibbles) { return nibbles; });
-  half_columns(at, 0, 20, packed / 32, panel.scales);
-  half_columns(at, 2, 20, packed / 32, panel.offsets);
+  half_columns(at, 0, 20, packed / 32, panel.scales, panel.offsets);
 #endif
   pack_blocks<32, 32, 20>(blocks, row_bytes, rows, packed, n, panel, block_i8);
 }
@@ -54,8 +53,7 @@ void pack_i8(const void* blocks, int64_t row_bytes, int rows, int64_t n, const I
 void dot_i8(const void* blocks, int64_t row_bytes, int rows, int64_t n, const Int8Row& x, bool more,
             float* out) {
   const auto numbers = [](const PanelRows& at, int64_t k, int64_t count, float* scales, float* offsets) {
-    half_columns(at, k / 32 * 20, 20, count, scales);
-    half_columns(at, k / 32 * 20 + 2, 20, count, offsets);
+    half_columns(at, k / 32 * 20, 20, count, scales, offsets);
   };
   dot_nibble_blocks<20, 4, 0, true>(
       blocks, row_bytes, rows, n, x, more, out, [](__m512i nibbles) { return nibbles; }, numbers, pack_i8);

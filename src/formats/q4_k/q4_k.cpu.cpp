@@ -123,11 +123,14 @@ void dot_i8(const void* blocks, int64_t row_bytes, int rows, int64_t n, const In
       transpose_quarters(columns);
       const int8_t* codes = x.codes + k + 128 * c;
       add_dots(columns, two_pieces(codes, codes + 64), even, low_nibbles);
-      add_dots(columns, two_pieces(codes + 32, codes + 96), odd, high_nibbles);
+      add_dots(columns, two_pieces(codes + 32, codes + 96), odd, high_nibbles_x16);
       gather_quarters(even);
       gather_quarters(odd);
-      const __m512i sums[4] = {_mm512_add_epi32(even[0], even[1]), _mm512_add_epi32(odd[0], odd[1]),
-                               _mm512_add_epi32(even[2], even[3]), _mm512_add_epi32(odd[2], odd[3])};
+      const auto sixteenth = [](__m512i a, __m512i b) {
+        return _mm512_srai_epi32(_mm512_add_epi32(a, b), 4);
+      };
+      const __m512i sums[4] = {_mm512_add_epi32(even[0], even[1]), sixteenth(odd[0], odd[1]),
+                               _mm512_add_epi32(even[2], even[3]), sixteenth(odd[2], odd[3])};
 #pragma GCC unroll 4
       for (int b = 0; b < 4; ++b) {
         y = add_group(y, sums[b], 0, load(scales + (4 * c + b) * kI8Rows), x, k / 32 + 4 * c + b);

@@ -79,8 +79,7 @@ void pack_i8(const void* blocks, int64_t row_bytes, int rows, int64_t n, const I
       return _mm512_inserti64x4(_mm512_castsi256_si512(codes_of(p)), codes_of(p + 24), 1);
     });
   }
-  half_columns(at, 0, 24, packed / 32, panel.scales);
-  half_columns(at, 2, 24, packed / 32, panel.offsets);
+  half_columns(at, 0, 24, packed / 32, panel.scales, panel.offsets);
 #endif
   pack_blocks<32, 32, 24>(blocks, row_bytes, rows, packed, n, panel, block_i8);
 }

@@ -69,7 +69,7 @@ void pack_i8(const void* blocks, int64_t row_bytes, int rows, int64_t n, const I
   const PanelRows at = panel_rows(blocks, row_bytes, rows);
   for (int64_t k = 0; k < n; k += 256) {
     const int64_t block = k / 256 * (int64_t)sizeof(BlockQ6_K);
-    const Vec d = half_column(at, block + 208);
+    const Vec d = halves_to_float(_mm512_srli_epi32(dword_column(at, block + 206), 16));
     __m512i sc[4];
     columns_of_16(at, block + 192, sc);
 #pragma GCC unroll 16

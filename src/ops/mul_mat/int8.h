@@ -156,17 +156,26 @@ void i8_tile(const void* const* a, const I8Work& w, float* const* c, int64_t c_o
   // Of lanes [j * kLanes, ...): the panel they are in, and the lane of it they begin with.
   const auto panel_of = [](int j) { return (int64_t)j * kLanes / kI8Rows; };
   const auto lane_of = [](int j) { return (int64_t)j * kLanes % kI8Rows; };
-  for (int64_t g = 0; g < w.depth / kGroup; ++g) {
+  // Of each group: minus what its zeros come to, and the sum of the activations.  Broadcast from memory,
+  // which costs nothing, unlike from a register.
+  const int64_t groups = w.depth / kGroup;
+  int32_t starts[MR][kI8Depth / kGroup];
+  float weighted[MR][kI8Depth / kGroup];
+  for (int i = 0; i < MR; ++i) {
+    for (int64_t g = 0; g < groups; ++g) {
+      const int64_t k = w.k0 + g * kGroup;
+      int32_t total = rows[i].sums[k / kI8SumBlock];
+      if (kGroup > kI8SumBlock) total += rows[i].sums[k / kI8SumBlock + 1];
+      starts[i][g] = -w.zero * total;
+      if (kOffsets) weighted[i][g] = rows[i].scales[k / kI8Block] * (float)total;
+    }
+  }
+  for (int64_t g = 0; g < groups; ++g) {
     const int64_t k = w.k0 + g * kGroup;
-    float scale[MR], weighted[MR];
     IVec acc[MR][kI8TileVecs];
 #pragma GCC unroll 4
     for (int i = 0; i < MR; ++i) {
-      int32_t total = rows[i].sums[k / kI8SumBlock];
-      if (kGroup > kI8SumBlock) total += rows[i].sums[k / kI8SumBlock + 1];
-      scale[i] = rows[i].scales[k / kI8Block];
-      weighted[i] = scale[i] * (float)total;
-      const IVec start = IVec{} - w.zero * total;
+      const IVec start = IVec{} + starts[i][g];
 #pragma GCC unroll 4
       for (int j = 0; j < kI8TileVecs; ++j) acc[i][j] = start;
     }
@@ -188,11 +197,12 @@ void i8_tile(const void* const* a, const I8Work& w, float* const* c, int64_t c_o
       const int64_t at = panel_of(j) * ((int64_t)kI8PanelBytes / 4) + g * kI8Rows + lane_of(j);
       const Vec step = load(w.panel.scales + at);
 #pragma GCC unroll 4
-      for (int i = 0; i < MR; ++i) sum[i][j] = fma(to_float(acc[i][j]), step * set1(scale[i]), sum[i][j]);
+      for (int i = 0; i < MR; ++i)
+        sum[i][j] = fma(to_float(acc[i][j]), step * set1(rows[i].scales[k / kI8Block]), sum[i][j]);
       if (kOffsets) {
         const Vec offset = load(w.panel.offsets + at);
 #pragma GCC unroll 4
-        for (int i = 0; i < MR; ++i) sum[i][j] = fma(offset, set1(weighted[i]), sum[i][j]);
+        for (int i = 0; i < MR; ++i) sum[i][j] = fma(offset, set1(weighted[i][g]), sum[i][j]);
       }
     }
   }
