@@ -150,7 +150,7 @@ TANDEM_OP_CASES(MUL_MAT) {
                   }};
   });
   add_int8(cases, [](const TypeInfo& info) {
-    return OpCase{std::string(info.name) + ", one token", [&info](CaseBuilder& c) {
+    return OpCase{std::string(info.name) + ", a single token", [&info](CaseBuilder& c) {
                     return mul_mat(c.weight("w", info.type, {256, 33}), c.input("x", {256, 1}));
                   }};
   });
