@@ -112,11 +112,12 @@ void dot_i8(const void* blocks, int64_t row_bytes, int rows, int64_t n, const In
   const PanelRows at = panel_rows(blocks, row_bytes, rows);
   Vec y = zero();
   for (int64_t k = 0; k < n; k += 256) {
-    if (more) fetch_behind(blocks, rows * row_bytes, k / 256, n / 256);
+
     const int64_t block = k / 256 * (int64_t)sizeof(BlockQ4_K);
     float scales[8 * kI8Rows], offsets[8 * kI8Rows];
     scale_columns(at, block, scales, offsets);
     for (int c = 0; c < 2; ++c) {  // four sub-blocks, in the nibbles of 64 bytes
+      if (more) fetch_behind(blocks, rows * row_bytes, k / 128 + c, n / 128);
       __m512i columns[16], even[4] = {}, odd[4] = {};
 #pragma GCC unroll 16
       for (int r = 0; r < kI8Rows; ++r) columns[r] = _mm512_loadu_si512(at.at[r] + block + 16 + 64 * c);
