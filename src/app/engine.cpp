@@ -29,12 +29,34 @@ Engine::Engine(const Options& options) : pool(chosen_threads(options)), backend(
 }
 
 Precision chosen_precision(const Options& options, const Engine& engine) {
-  const std::string& name = options.text(Opt::Precision);
-  if (!name.empty()) return name == "bf16" ? Precision::BF16 : Precision::F32;
-  const bool training = options.command() == Command::Train || options.command() == Command::Check;
+  const Command command = options.command();
+  const bool serving = command == Command::Generate,
+             training = command == Command::Train || command == Command::Check;
+  if (const std::optional<Precision> given = given_precision(options, !serving)) return *given;
+  if (serving) return Precision::Int8;
   return training && engine.backend.level() == IsaLevel::avx512_bf16 ? Precision::BF16 : Precision::F32;
 }
 
-const char* precision_name(Precision precision) { return precision == Precision::BF16 ? "bf16" : "f32"; }
+std::optional<Precision> given_precision(const Options& options, bool gradients) {
+  const std::string& name = options.text(Opt::Precision);
+  if (name.empty()) return std::nullopt;
+  if (name == "int8" && gradients) {
+    fail(Code::Usage,
+         "--precision int8 is for generating: no gradient goes through it; training takes f32 or bf16");
+  }
+  return name == "int8" ? Precision::Int8 : name == "bf16" ? Precision::BF16 : Precision::F32;
+}
+
+const char* precision_name(Precision precision) {
+  switch (precision) {
+    case Precision::F32:
+      return "f32";
+    case Precision::BF16:
+      return "bf16";
+    case Precision::Int8:
+      return "int8";
+  }
+  return "?";
+}
 
 }  // namespace tandem

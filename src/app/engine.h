@@ -21,8 +21,11 @@ struct Engine {
   CpuBackend backend;
 };
 
-// --precision; without it f32, or in training bf16 where the kernels multiply bf16 in hardware.
+// --precision; without it int8 in generating, in training bf16 where the kernels multiply bf16 in hardware,
+// else f32.  Throws: Usage for int8 where gradients are wanted.
 Precision chosen_precision(const Options& options, const Engine& engine);
+// --precision, if it is given.  Throws: Usage for int8 with `gradients`.
+std::optional<Precision> given_precision(const Options& options, bool gradients);
 const char* precision_name(Precision precision);
 
 }  // namespace tandem

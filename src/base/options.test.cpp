@@ -114,7 +114,7 @@ TEST(Options, NumbersAreCheckedToTheirLastCharacter) {
   for (const char* bad : {"lots", "-1G", "0", "1Q"}) {
     EXPECT_SAYS(refusal(Command::Train, train({"--memory-budget", bad})), "--memory-budget");
   }
-  EXPECT_SAYS(refusal(Command::Train, train({"--precision", "f16"})), "f32|bf16");
+  EXPECT_SAYS(refusal(Command::Train, train({"--precision", "f16"})), "f32|bf16|int8");
   EXPECT_SAYS(refusal(Command::Train, train({"--packing=maybe"})), "takes no value");
 }
 

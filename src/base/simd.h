@@ -257,6 +257,36 @@ TANDEM_INLINE uint16_t f32_to_bf16(float x) {
   return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
 }
 
+#if defined(__AVX512F__)
+// Transposes 16 x 16 dwords: r[i] becomes column i.
+TANDEM_INLINE void transpose16(__m512i r[16]) {
+  __m512i t[16];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {  // pairs of dwords
+    t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+    t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {  // quadruples: r[4i + j] has columns j, j + 4, j + 8, j + 12 of rows 4i ..
+    r[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
+    r[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
+    r[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
+    r[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
+  }
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    const __m512i a = _mm512_shuffle_i32x4(r[j], r[4 + j], 0x44),
+                  b = _mm512_shuffle_i32x4(r[j], r[4 + j], 0xee);
+    const __m512i c = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0x44),
+                  d = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0xee);
+    r[j] = _mm512_shuffle_i32x4(a, c, 0x88);
+    r[4 + j] = _mm512_shuffle_i32x4(a, c, 0xdd);
+    r[8 + j] = _mm512_shuffle_i32x4(b, d, 0x88);
+    r[12 + j] = _mm512_shuffle_i32x4(b, d, 0xdd);
+  }
+}
+#endif
+
 #if defined(__AVX512BF16__)
 
 // --- rows of bf16, where the machine computes with them ---

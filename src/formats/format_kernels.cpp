@@ -72,4 +72,10 @@ const FormatKernels* format_kernels(DType type, IsaLevel level) {
 
 #undef KNOWN
 
+Precision product_precision(Precision asked, DType type) {
+  if (asked != Precision::Int8) return asked;
+  const FormatKernels* kernels = format_kernels(type, IsaLevel::base);
+  return kernels && kernels->int8.pack ? Precision::Int8 : Precision::BF16;
+}
+
 }  // namespace tandem

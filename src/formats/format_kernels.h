@@ -10,4 +10,8 @@ namespace tandem {
 // the machine can run them is isa_supported()'s to say.
 const FormatKernels* format_kernels(DType type, IsaLevel level);
 
+// The precision in which a product with weights of this type is computed where `asked` is asked for: a type
+// without integers (FormatKernels::int8) is multiplied in bf16 in place of int8.
+Precision product_precision(Precision asked, DType type);
+
 }  // namespace tandem

@@ -91,12 +91,6 @@ struct Tensor {
   DType type() const { return node->type; }
 };
 
-// How products with weights are computed.  Source: codebase.md 5.
-enum class Precision : int32_t {
-  F32,   // f32 operands
-  BF16,  // operands rounded to bf16, f32 accumulation
-};
-
 // Holds the nodes of one segment.  Node addresses are stable; emitting beyond the capacity throws Internal.
 class Graph {
  public:

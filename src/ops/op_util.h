@@ -38,6 +38,15 @@ inline void expect_shapes(bool fits, const Node& y, Sources src, const char* wha
   fail(Code::Internal, "{}: {}; the shapes are{}", op_name(y.op), what, shapes);
 }
 
+// Throws Unsupported for a product in int8, which is for serving: y is a backward product, or a gradient is
+// asked for through it.  Source: codebase.md 5.
+inline void expect_trainable(const Node& y, Precision precision) {
+  if (precision != Precision::Int8) return;
+  fail(Code::Unsupported,
+       "{}: tensor {} is multiplied in int8, through which no gradient goes; use --precision f32 or bf16",
+       op_name(y.op), y.src[0]->name);
+}
+
 // Calls body(i1, i2, i3) for every row of t.
 template <class T, class Body>
 void for_rows(const RefTensor<T>& t, Body body) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "formats/format_kernels.h"
 #include "ops/mul_mat/mul_mat.h"
 
 namespace tandem {
@@ -56,7 +57,7 @@ double attention_operations(const Node& n, bool back) {
 Work& Work::operator+=(const Work& other) {
   operations += other.operations;
   bytes += other.bytes;
-  bf16 = bf16 || other.bf16;
+  precision = std::max(precision, other.precision);
   return *this;
 }
 
@@ -68,7 +69,7 @@ Work work_of(const Node& n) {
     case Op::MUL_MAT:
     case Op::MUL_MAT_BACK:
       w.operations = 2 * count(src(n, 0).ne.elements()) * count(src(n, 1).ne.rows());
-      w.bf16 = params_of<MulMatParams>(n).bf16 != 0;
+      w.precision = product_precision(params_of<MulMatParams>(n).precision, src(n, 0).type);
       break;
     case Op::OUT_PROD:
       w.operations = 2 * count(n.elements()) * count(src(n, 0).ne.rows());
@@ -78,7 +79,7 @@ Work work_of(const Node& n) {
       const Node &as = src(n, 0), &ids = src(n, 2);
       w.operations = 2 * count(as.ne[0] * as.ne[1]) * count(ids.elements());
       w.bytes += expert_bytes(as, ids) - bytes_of(&as);
-      w.bf16 = params_of<MulMatIdParams>(n).bf16 != 0;
+      w.precision = product_precision(params_of<MulMatIdParams>(n).precision, as.type);
       break;
     }
     case Op::OUT_PROD_ID:

@@ -6,9 +6,9 @@ namespace tandem {
 
 struct Work {
   double operations =
-      0;              // of products, a multiply-add counted twice; what is done per element is not counted
-  double bytes = 0;   // of sources and result, each element that must be touched counted once
-  bool bf16 = false;  // operands are rounded to bf16
+      0;             // of products, a multiply-add counted twice; what is done per element is not counted
+  double bytes = 0;  // of sources and result, each element that must be touched counted once
+  Precision precision = Precision::F32;  // of the products; of several nodes the coarsest
 
   Work& operator+=(const Work& other);
 };

@@ -59,7 +59,7 @@ void expect_positive(const json& line, std::initializer_list<const char*> names)
 TEST(BenchCommand, OpsCasesBesideTheMachine) {
   const std::vector<json> lines = json_lines("ops --op MUL_MAT --case 'one token' -r 2 -t 1,2");
   const std::vector<json> timed = of_type(lines, "bench"), peaks = of_type(lines, "peaks");
-  ASSERT_EQ(timed.size(), 4u) << "f32 and bf16, 1 and 2 threads";
+  ASSERT_EQ(timed.size(), 6u) << "f32, bf16 and int8, 1 and 2 threads";
   for (const json& l : timed) {
     EXPECT_EQ(l["mode"], "ops");
     expect_positive(l, {"ms", "ms_min", "ms_max", "gflops", "gbytes_per_second", "share", "threads"});

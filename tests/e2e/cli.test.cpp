@@ -315,6 +315,9 @@ TEST_F(Cli, WrongUsageIsRefused) {
   expect_refusal(train({"--no-such-flag"}), 2, "unknown flag '--no-such-flag'");
   expect_refusal(train({"--lora-init", path("none"), "--rank", "4"}), 2, "has no effect with --lora-init");
   expect_refusal({"train", "-m", moe_model(), "--train-file", train_rows()}, 2, "needs --adapter-path");
+  expect_refusal({"train", "-m", moe_model(), "--train-file", train_rows(), "--adapter-path", path("a.gguf"),
+                  "--precision", "int8"},
+                 2, "--precision int8 is for generating");
   expect_refusal({"synth", "qwen3", "--out", path("m.gguf"), "--heads", "3"}, 2, "--kv-heads");
   expect_refusal({"synth", "gpt9", "--out", path("m.gguf")}, 4, "architecture 'gpt9' is not built");
   expect_refusal({"synth", "qwen3", "--out", path("m.gguf"), "--type", "q9"}, 2, "is no tensor type");

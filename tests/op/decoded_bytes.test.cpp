@@ -84,7 +84,7 @@ double decoded_share(Op op, Precision precision, int64_t k, int64_t n, int64_t n
   args.src[1] = view(DType::F32, {from, used, tokens}, x.data(), nullptr);
   args.src[2] = view(DType::I32, {used, tokens}, ids.data(), nullptr);
   args.n_src = 3;
-  const MulMatIdParams params{precision == Precision::BF16, ExpertLayout::Stacked};
+  const MulMatIdParams params{precision, ExpertLayout::Stacked};
   args.params = &params;
 
   const CpuKernel* kernel = cpu_kernel(op, level);

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <optional>
 
 #include "base/half.h"
+#include "formats/format_kernels.h"
 #include "graph/autodiff.h"
 #include "graph/op_def.h"
 #include "graph/planner.h"
@@ -127,18 +129,25 @@ Verdict bitwise(const CaseRun& a, const CaseRun& b, const Graph& graph, const ch
   return {.pass = true};
 }
 
-// The precision of a product with weights; of other ops nothing.
+// The precision asked of a product with weights; of other ops nothing.
 std::optional<Precision> precision_of(const Node& n) {
-  const auto named = [](int32_t bf16) { return bf16 ? Precision::BF16 : Precision::F32; };
-  if (n.op == Op::MUL_MAT || n.op == Op::MUL_MAT_BACK) return named(params_of<MulMatParams>(n).bf16);
-  if (n.op == Op::MUL_MAT_ID || n.op == Op::MUL_MAT_ID_BACK) return named(params_of<MulMatIdParams>(n).bf16);
+  if (n.op == Op::MUL_MAT || n.op == Op::MUL_MAT_BACK) return params_of<MulMatParams>(n).precision;
+  if (n.op == Op::MUL_MAT_ID || n.op == Op::MUL_MAT_ID_BACK) return params_of<MulMatIdParams>(n).precision;
   return std::nullopt;
+}
+
+// The one it is computed in.
+Precision computed_in(const Node& n) {
+  const std::optional<Precision> asked = precision_of(n);
+  return asked ? product_precision(*asked, n.src[0]->type) : Precision::F32;
 }
 
 // Products are computed in the precision of their graph, backward ones too; returns one that is not, in
 // words.
 std::string other_precision(const Graph& graph) {
-  const auto name = [](Precision p) { return p == Precision::BF16 ? "bf16" : "f32"; };
+  const auto name = [](Precision p) {
+    return p == Precision::Int8 ? "int8" : p == Precision::BF16 ? "bf16" : "f32";
+  };
   for (int i = 0; i < graph.size(); ++i) {
     const Precision p = precision_of(graph.node(i)).value_or(graph.precision);
     if (p != graph.precision)
@@ -153,23 +162,118 @@ double rounded_to_bf16(double x) {
   return static_cast<double>(bf16_to_f32(f32_to_bf16(static_cast<float>(x))));
 }
 
-// Runs node i as its kernel is meant to compute it: a product in bf16 rounds both operands first, so that its
-// bound is that of f32, and a kernel that forgets to round, or rounds otherwise, is noticed.
-void run_as_stated(RefExec<double>& ref, Graph& graph, int i) {
+constexpr int64_t kInt8Block = 32;  // activations under one scale
+
+// The scale of a block of activations in int8: the largest magnitude over 127.
+float int8_scale(std::span<const double> block) {
+  float most = 0;
+  for (double x : block) most = std::max(most, std::fabs(static_cast<float>(x)));
+  return most / 127.f;
+}
+
+// Every element of a block as the integer times the scale that int8 makes of it, to nearest, ties to even.
+void round_to_int8(std::span<double> block) {
+  const float scale = int8_scale(block);
+  float most = 0;
+  for (double x : block) most = std::max(most, std::fabs(static_cast<float>(x)));
+  const float inverse = most > 0 ? 127.f / most : 0.f;
+  for (double& x : block) {
+    const float code = std::nearbyint(static_cast<float>(x) * inverse);
+    x = static_cast<double>(code) * static_cast<double>(scale);
+  }
+}
+
+// Calls `change` on each block of 32 elements of the rows of a source, in the values of its root.
+void for_blocks(RefExec<double>& ref, Graph& graph, const Node& src,
+                const std::function<void(std::span<double>)>& change) {
+  const std::span<double> all = ref.storage({src.root, &graph});
+  for (int64_t d = 0; d < src.ne[3]; ++d)
+    for (int64_t b = 0; b < src.ne[2]; ++b)
+      for (int64_t a = 0; a < src.ne[1]; ++a) {
+        const int64_t at = (src.root_offset_bytes + a * src.nb[1] + b * src.nb[2] + d * src.nb[3]) / 4;
+        const std::span<double> row = all.subspan(static_cast<size_t>(at), static_cast<size_t>(src.ne[0]));
+        for (size_t k = 0; k < row.size(); k += kInt8Block)
+          change(row.subspan(k, std::min<size_t>(kInt8Block, row.size() - k)));
+      }
+}
+
+// Runs node i on changed values of its first two sources, which are put back.
+void run_on_changed(RefExec<double>& ref, Graph& graph, int i, const std::function<void()>& change) {
   const Node& node = graph.node(i);
   std::vector<std::vector<double>> exact;
-  if (precision_of(node) == Precision::BF16) {
-    for (size_t s = 0; s < 2; ++s) {
-      const std::span<double> values = ref.storage({node.src[s]->root, &graph});
-      exact.emplace_back(values.begin(), values.end());
-      std::transform(values.begin(), values.end(), values.begin(), rounded_to_bf16);
-    }
+  for (size_t s = 0; s < 2; ++s) {
+    const std::span<double> values = ref.storage({node.src[s]->root, &graph});
+    exact.emplace_back(values.begin(), values.end());
   }
+  change();
   ref.run(i, i + 1);
   for (size_t s = exact.size(); s-- > 0;) {
     const std::span<double> values = ref.storage({node.src[s]->root, &graph});
     std::copy(exact[s].begin(), exact[s].end(), values.begin());
   }
+}
+
+// Runs node i as its kernel is meant to compute it: a product in bf16 rounds both operands first, one in int8
+// its activations, so that their bound is that of f32, and a kernel that forgets to round, or rounds
+// otherwise, is noticed.
+void run_as_stated(RefExec<double>& ref, Graph& graph, int i) {
+  const Node& node = graph.node(i);
+  const auto storage = [&](size_t s) { return ref.storage({node.src[s]->root, &graph}); };
+  switch (computed_in(node)) {
+    case Precision::F32:
+      return ref.run(i, i + 1);
+    case Precision::BF16:
+      return run_on_changed(ref, graph, i, [&] {
+        for (size_t s = 0; s < 2; ++s)
+          std::transform(storage(s).begin(), storage(s).end(), storage(s).begin(), rounded_to_bf16);
+      });
+    case Precision::Int8:
+      return run_on_changed(ref, graph, i, [&] { for_blocks(ref, graph, *node.src[1], round_to_int8); });
+  }
+}
+
+// Holds a product in int8 against what it stands for, the product of unrounded activations.  Each of those is
+// moved by half a step of its block at most, so an element may be off by the sum of half the step times the
+// weights' magnitudes, beside what f32 loses.  All together are off as much as independent errors that are
+// uniform within a step (variance: the square of a step over 12), within a factor of two.
+Verdict check_int8_rounding(RefExec<double>& ref, Graph& graph, int i, const CaseRun& run, double tolerance) {
+  const Tensor t{&graph.node(i), &graph};
+  const Node& node = *t.node;
+  ref.run(i, i + 1);
+  const std::vector<double> want(ref.get(t).begin(), ref.get(t).end());
+  // The product of what `of_weight` and `of_scale` make of the weights and of the scales of activations.
+  const auto bound = [&](auto of_weight, auto of_scale) {
+    run_on_changed(ref, graph, i, [&] {
+      const std::span<double> weights = ref.storage({node.src[0]->root, &graph});
+      std::transform(weights.begin(), weights.end(), weights.begin(), of_weight);
+      for_blocks(ref, graph, *node.src[1], [&](std::span<double> block) {
+        std::fill(block.begin(), block.end(), of_scale(static_cast<double>(int8_scale(block))));
+      });
+    });
+    return std::vector<double>(ref.get(t).begin(), ref.get(t).end());
+  };
+  const std::vector<double> most =
+      bound([](double w) { return std::fabs(w); }, [](double scale) { return scale / 2; });
+  const std::vector<double> variance =
+      bound([](double w) { return w * w; }, [](double scale) { return scale * scale / 12; });
+  const std::vector<double> got = as_numbers(run.values[static_cast<size_t>(i)]);
+  double largest = 0, error = 0, expected = 0, size = 0;
+  for (double w : want) largest = std::max(largest, std::fabs(w));
+  for (size_t e = 0; e < want.size(); ++e) {
+    const double off = std::fabs(got[e] - want[e]);
+    if (!(off <= most[e] + tolerance * largest)) {
+      return {.pass = false,
+              .message = fmt::format("element {} is off by {:.3g}, rounding the activations explains {:.3g}",
+                                     e, off, most[e])};
+    }
+    error += off * off;
+    expected += variance[e];
+    size += want[e] * want[e];
+  }
+  const double ratio = std::sqrt(error / expected);
+  return {.pass = ratio > 0.5 && ratio < 2,
+          .message = fmt::format("normalized error {:.3g}, {:.2f} times what rounding to int8 makes expect",
+                                 std::sqrt(error / size), ratio)};
 }
 
 // A verdict with the share of the limit that was used.  Each node is held against the reference on the values
@@ -193,6 +297,11 @@ Verdict eval_case(BuiltCase& built, IsaLevel level) {
     Node& node = graph.node(i);
     const bool is_result = &node == built.result.node;
     if (node.op == Op::LEAF || (node.op == Op::VIEW && !is_result)) continue;
+    if (computed_in(node) == Precision::Int8) {
+      Verdict v = check_int8_rounding(ref, graph, i, run, tolerance);
+      v.message = fmt::format("{} (node {}): {}", op_name(node.op), i, v.message);
+      if (!v.pass) return v;
+    }
     run_as_stated(ref, graph, i);
     Verdict v = compare_node(ref, {&node, &graph}, run, tolerance, is_result);
     v.message = fmt::format("{} (node {} {}): {}", op_name(node.op), i, to_string(node.ne), v.message);

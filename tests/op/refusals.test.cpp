@@ -117,11 +117,34 @@ TEST_F(Refusals, OpsWithoutARule) {
   }
 }
 
+// Serving's numbers: neither a gradient through such a product nor a backward one.
+TEST_F(Refusals, GradientsInInt8) {
+  const Tensor w = leaf(DType::Q8_0, {32, 16}, "blk.0.attn_q.weight"),
+               as = leaf(DType::Q4_0, {32, 8, 4}, "blk.0.ffn_up_exps.weight"),
+               plain = leaf(DType::F32, {32, 16}, "blk.1.attn_q.weight");
+  const Tensor x = leaf(DType::F32, {32, 3}, "hidden", true), x3 = reshape(x, {32, 1, 3}),
+               ids = leaf(DType::I32, {2, 3}, "expert ids");
+  const char* remedy = "--precision f32 or bf16";
+  for (const Tensor& weight : {w, plain}) {
+    const Tensor y = mul_mat(weight, x, Precision::Int8);
+    expect_refused({"MUL_MAT", weight.node->name, "int8", remedy}, [&] { differentiate(y, x); });
+    const Tensor same = mul_mat(weight, x, Precision::BF16);
+    EXPECT_NO_THROW(differentiate(same, x));
+  }
+  const Tensor routed = mul_mat_id(as, x3, ids, Precision::Int8);
+  expect_refused({"MUL_MAT_ID", as.node->name, "int8", remedy}, [&] { differentiate(routed, x); });
+  const Tensor dy = leaf(DType::F32, {16, 3}, "dy"), d3 = leaf(DType::F32, {8, 2, 3}, "d3");
+  expect_refused({"MUL_MAT_BACK", w.node->name, "int8", remedy},
+                 [&] { mul_mat_back(w, dy, Precision::Int8); });
+  expect_refused({"MUL_MAT_ID_BACK", as.node->name, "int8", remedy},
+                 [&] { mul_mat_id_back(as, d3, ids, Precision::Int8); });
+}
+
 TEST_F(Refusals, ExpertsInGatherForm) {
   const Tensor as = leaf(DType::Q8_0, {32, 8, 4}, "blk.3.ffn_down.0.weight");
   const Tensor b = leaf(DType::F32, {32, 1, 3}, "hidden"), grad = leaf(DType::F32, {8, 2, 3}, "grad");
   const Tensor ids = leaf(DType::I32, {2, 3}, "expert ids");
-  const MulMatIdParams gather{0, ExpertLayout::Gather};
+  const MulMatIdParams gather{Precision::F32, ExpertLayout::Gather};
   expect_refused({"MUL_MAT_ID", "blk.3.ffn_down.0.weight", "gather"}, [&] {
     graph_.emit(Op::MUL_MAT_ID, {as, b, ids}, gather);
   });

@@ -22,11 +22,16 @@ TEST_F(WorkOf, Products) {
   const Work forward = work_of(*mul_mat(leaf(DType::Q4_K, {256, 8}), f32({256, 3, 2}), Precision::BF16).node);
   EXPECT_EQ(forward.operations, 2 * 256 * 8 * 6);
   EXPECT_EQ(forward.bytes, 144 * 8 + 256 * 6 * 4 + 8 * 6 * 4);
-  EXPECT_TRUE(forward.bf16);
+  EXPECT_EQ(forward.precision, Precision::BF16);
   const Work back = work_of(*mul_mat_back(f32({5, 7}), f32({7, 3}), Precision::F32).node);
   EXPECT_EQ(back.operations, 2 * 5 * 7 * 3);
   EXPECT_EQ(back.bytes, 4 * (35 + 21 + 15));
-  EXPECT_FALSE(back.bf16);
+  EXPECT_EQ(back.precision, Precision::F32);
+  const auto in_int8 = [&](DType type) {
+    return work_of(*mul_mat(leaf(type, {256, 8}), f32({256, 3}), Precision::Int8).node).precision;
+  };
+  EXPECT_EQ(in_int8(DType::Q4_K), Precision::Int8);
+  EXPECT_EQ(in_int8(DType::F16), Precision::BF16) << "a type without integers";
   EXPECT_EQ(work_of(*out_prod(f32({5, 9}), f32({7, 9})).node).operations, 2 * 5 * 7 * 9);
 }
 
@@ -76,11 +81,12 @@ TEST_F(WorkOf, TheRestIsBytes) {
 }
 
 TEST_F(WorkOf, Adds) {
-  Work w{1, 2, false};
-  w += {3, 4, true};
+  Work w{1, 2, Precision::F32};
+  w += {3, 4, Precision::BF16};
+  w += {0, 0, Precision::F32};
   EXPECT_EQ(w.operations, 4);
   EXPECT_EQ(w.bytes, 6);
-  EXPECT_TRUE(w.bf16);
+  EXPECT_EQ(w.precision, Precision::BF16);
 }
 
 }  // namespace

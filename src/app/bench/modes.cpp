@@ -1,6 +1,7 @@
 #include "app/bench/modes.h"
 
 #include "app/bench/shapes.h"
+#include "app/engine.h"
 #include "base/error.h"
 
 namespace tandem {
@@ -49,11 +50,10 @@ void check_bench_flags(const Options& o, BenchMode mode) {
 }
 
 Precision bench_precision(const Options& o, IsaLevel level) {
-  const std::string& name = o.text(Opt::Precision);
-  if (!name.empty()) return name == "bf16" ? Precision::BF16 : Precision::F32;
   const BenchMode mode = parse_bench_mode(o.operand());
-  const bool training = mode == BenchMode::Ops || mode == BenchMode::Train;
-  return training && level == IsaLevel::avx512_bf16 ? Precision::BF16 : Precision::F32;
+  if (const std::optional<Precision> given = given_precision(o, mode == BenchMode::Train)) return *given;
+  if (mode == BenchMode::Prefill || mode == BenchMode::Decode) return Precision::Int8;
+  return level == IsaLevel::avx512_bf16 ? Precision::BF16 : Precision::F32;
 }
 
 DType bench_type(const Options& o, const NamedShape& shape) {

@@ -22,8 +22,8 @@ void bench_ops(const Options& options, const Machines& machines, Reporter& repor
 // A model file, or with --synth a model of such layers: training steps, prompts, or single tokens.
 void bench_model(const Options& options, const Machines& machines, Reporter& reporter);
 
-// --precision; without it bf16 where products train so (kernels that multiply it in hardware; ops and train),
-// else f32.
+// --precision; without it int8 in prefill and decode, in ops and train bf16 where products train so (kernels
+// that multiply it in hardware), else f32.  Throws: Usage for int8 in training.
 Precision bench_precision(const Options& options, IsaLevel level);
 // The type of --type, or that of the shape's files.  Throws: Usage for a name that is no type.
 

@@ -61,7 +61,11 @@ TEST(BenchModes, FlagsThatWouldHaveNoEffectAreRefused) {
 TEST(BenchModes, PrecisionIsThatOfTheUse) {
   EXPECT_EQ(bench_precision(parse({"train"}), IsaLevel::avx512_bf16), Precision::BF16);
   EXPECT_EQ(bench_precision(parse({"train"}), IsaLevel::avx512), Precision::F32);
-  EXPECT_EQ(bench_precision(parse({"decode"}), IsaLevel::avx512_bf16), Precision::F32);
+  EXPECT_EQ(bench_precision(parse({"decode"}), IsaLevel::avx512_bf16), Precision::Int8);
+  EXPECT_EQ(bench_precision(parse({"prefill"}), IsaLevel::base), Precision::Int8);
+  EXPECT_EQ(bench_precision(parse({"decode", "--precision", "bf16"}), IsaLevel::base), Precision::BF16);
+  EXPECT_EQ(bench_precision(parse({"ops", "--precision", "int8"}), IsaLevel::base), Precision::Int8);
+  EXPECT_THROW(bench_precision(parse({"train", "--precision", "int8"}), IsaLevel::base), Error);
   EXPECT_EQ(bench_precision(parse({"ops", "--precision", "f32"}), IsaLevel::avx512_bf16), Precision::F32);
 }
 

@@ -3,6 +3,7 @@
 
 #include "app/bench/modes.h"
 #include "app/bench/subjects.h"
+#include "app/engine.h"
 #include "app/output.h"
 #include "base/error.h"
 #include "tests/op/harness.h"
@@ -10,12 +11,11 @@
 namespace tandem {
 namespace {
 
-// "bf16" where any product of the graph rounds its operands.
+// The coarsest precision of the graph's products.
 const char* precision_of(const Graph& graph) {
-  for (int i = 0; i < graph.size(); ++i) {
-    if (work_of(graph.node(i)).bf16) return "bf16";
-  }
-  return "f32";
+  Work all;
+  for (int i = 0; i < graph.size(); ++i) all += work_of(graph.node(i));
+  return precision_name(all.precision);
 }
 
 // Hands over every list of cases that the options let through.

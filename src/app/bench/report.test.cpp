@@ -15,7 +15,7 @@ namespace {
 const Peaks kRounds[] = {{.fma_f32 = 100e9, .dot_bf16 = 200e9, .dot_int8 = 400e9, .copy = 10e9},
                          {.fma_f32 = 100e9, .dot_bf16 = 200e9, .dot_int8 = 400e9, .copy = 10e9},
                          {.fma_f32 = 50e9, .dot_bf16 = 100e9, .dot_int8 = 200e9, .copy = 5e9}};
-const Work kProduct{.operations = 1e9, .bytes = 1e6, .bf16 = true};  // 5 ms at 200e9
+const Work kProduct{.operations = 1e9, .bytes = 1e6, .precision = Precision::BF16};  // 5 ms at 200e9
 
 BenchLine line() {
   BenchLine l = make_line({{0.010, 0.010, 0.020}, 4}, kRounds, {&kProduct, 1});

@@ -93,18 +93,26 @@ Measured measure(const Machines& machines, std::span<const Contender> contenders
 }
 
 Bound bound_of(std::span<const Work> nodes, const Peaks& peaks) {
-  double bf16 = 0, f32 = 0, copy = 0;
+  struct Part {
+    const char* name;
+    double seconds;
+  };
+  Part f32{"f32 FMA", 0}, bf16{"bf16 dot", 0}, int8{"int8 dot", 0}, copy{"copy", 0};
   for (const Work& w : nodes) {
-    const double products = w.operations / (w.bf16 ? peaks.bf16_products() : peaks.fma_f32);
-    const double moved = w.bytes / peaks.copy;
+    const bool in_int8 = w.precision == Precision::Int8 && peaks.dot_int8 > 0;
+    const bool in_bf16 = w.precision == Precision::BF16 && peaks.dot_bf16 > 0;
+    const double peak = in_int8 ? peaks.dot_int8 : in_bf16 ? peaks.dot_bf16 : peaks.fma_f32;
+    const double products = w.operations / peak, moved = w.bytes / peaks.copy;
     if (products < moved) {
-      copy += moved;
+      copy.seconds += moved;
     } else {
-      (w.bf16 && peaks.dot_bf16 > 0 ? bf16 : f32) += products;
+      (in_int8 ? int8 : in_bf16 ? bf16 : f32).seconds += products;
     }
   }
-  const char* by = bf16 >= f32 && bf16 >= copy ? "bf16 dot" : f32 >= copy ? "f32 FMA" : "copy";
-  return {bf16 + f32 + copy, by};
+  const Part parts[] = {int8, bf16, f32, copy};
+  const Part* most = std::max_element(std::begin(parts), std::end(parts),
+                                      [](const Part& a, const Part& b) { return a.seconds < b.seconds; });
+  return {int8.seconds + bf16.seconds + f32.seconds + copy.seconds, most->name};
 }
 
 Peaks median_peaks(std::span<const Peaks> rounds) {

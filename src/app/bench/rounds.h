@@ -77,7 +77,7 @@ Measured measure(const Machines& machines, std::span<const Contender> contenders
 // The least time that work takes at these peaks: of every node the longer of its products and its bytes.
 struct Bound {
   double seconds = 0;
-  const char* by = "";  // what most of it is: "bf16 dot", "f32 FMA" or "copy"
+  const char* by = "";  // what most of it is: "int8 dot", "bf16 dot", "f32 FMA" or "copy"
 };
 Bound bound_of(std::span<const Work> nodes, const Peaks& peaks);
 

@@ -38,8 +38,12 @@ TEST(ThreadCounts, AreAListOrOneAndAll) {
 
 TEST(Bound, IsTheLongerOfProductsAndBytesOfEachNode) {
   const Peaks peaks{.fma_f32 = 100, .dot_bf16 = 200, .dot_int8 = 400, .copy = 10};
-  const Work products{.operations = 400, .bytes = 1, .bf16 = false},
-      in_bf16{.operations = 400, .bytes = 1, .bf16 = true}, moves{.operations = 1, .bytes = 70, .bf16 = true};
+  const Work products{.operations = 400, .bytes = 1, .precision = Precision::F32},
+      in_bf16{.operations = 400, .bytes = 1, .precision = Precision::BF16},
+      in_int8{.operations = 400, .bytes = 1, .precision = Precision::Int8},
+      moves{.operations = 1, .bytes = 70, .precision = Precision::BF16};
+  EXPECT_DOUBLE_EQ(bound_of({&in_int8, 1}, peaks).seconds, 1);
+  EXPECT_STREQ(bound_of({&in_int8, 1}, peaks).by, "int8 dot");
   EXPECT_DOUBLE_EQ(bound_of({&products, 1}, peaks).seconds, 4);
   EXPECT_DOUBLE_EQ(bound_of({&in_bf16, 1}, peaks).seconds, 2);
   EXPECT_DOUBLE_EQ(bound_of({&moves, 1}, peaks).seconds, 7);
@@ -51,6 +55,8 @@ TEST(Bound, IsTheLongerOfProductsAndBytesOfEachNode) {
   const Peaks no_bf16{.fma_f32 = 100, .copy = 10};
   EXPECT_DOUBLE_EQ(bound_of({&in_bf16, 1}, no_bf16).seconds, 4);
   EXPECT_STREQ(bound_of({&in_bf16, 1}, no_bf16).by, "f32 FMA");
+  EXPECT_DOUBLE_EQ(bound_of({&in_int8, 1}, no_bf16).seconds, 4);
+  EXPECT_STREQ(bound_of({&in_int8, 1}, no_bf16).by, "f32 FMA");
 }
 
 TEST(Rounds, EveryMachineRunsEveryContenderInEveryRound) {

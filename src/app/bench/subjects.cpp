@@ -126,7 +126,8 @@ void for_matrix(const NamedShape& shape, const NamedMatrix& m, const ShapeSettin
   const Op forward = experts ? Op::MUL_MAT_ID : Op::MUL_MAT,
            back = experts ? Op::MUL_MAT_ID_BACK : Op::MUL_MAT_BACK;
   const auto named = [&](Op op) { return fmt::format("{} {}", op_name(op), what); };
-  if (!wanted(s, forward, named(forward)) && !wanted(s, back, named(back))) return;
+  const bool with_back = s.precision != Precision::Int8;  // through which no gradient goes
+  if (!wanted(s, forward, named(forward)) && !(with_back && wanted(s, back, named(back)))) return;
 
   Rng rng(key_of(what));
   const Buffer weights = random_weights(type, m.ne, rng);
@@ -150,15 +151,21 @@ void for_matrix(const NamedShape& shape, const NamedMatrix& m, const ShapeSettin
     ops.add(
         forward, what, precision,
         [&](Graph& g) { mul_mat_id(weight_leaf(g), f32_leaf(g, x_ne, x), ids_leaf(g), s.precision); }, draw);
-    ops.add(
-        back, what, precision,
-        [&](Graph& g) { mul_mat_id_back(weight_leaf(g), f32_leaf(g, dy_ne, dy), ids_leaf(g), s.precision); },
-        draw);
+    if (with_back) {
+      ops.add(
+          back, what, precision,
+          [&](Graph& g) {
+            mul_mat_id_back(weight_leaf(g), f32_leaf(g, dy_ne, dy), ids_leaf(g), s.precision);
+          },
+          draw);
+    }
   } else {
     ops.add(forward, what, precision,
             [&](Graph& g) { mul_mat(weight_leaf(g), f32_leaf(g, x_ne, x), s.precision); });
-    ops.add(back, what, precision,
-            [&](Graph& g) { mul_mat_back(weight_leaf(g), f32_leaf(g, dy_ne, dy), s.precision); });
+    if (with_back) {
+      ops.add(back, what, precision,
+              [&](Graph& g) { mul_mat_back(weight_leaf(g), f32_leaf(g, dy_ne, dy), s.precision); });
+    }
   }
   use(ops.subjects(), fmt::format("{} {}", what, to_string(m.ne)));
 }
@@ -237,7 +244,7 @@ void measure_subjects(const std::vector<Subject>& subjects, const Machines& mach
       const Series& series = measured.series[i][entry.contender];
       std::vector<Work> work = entry.work;
       if (entry.baseline)
-        for (Work& w : work) w.bf16 = false;
+        for (Work& w : work) w.precision = Precision::F32;
       BenchLine line = make_line(series, measured.peaks[i], work);
       line.mode = "ops";
       const char* suffix = entry.baseline ? " (baseline)" : "";

@@ -13,9 +13,6 @@ struct Peaks {
   double dot_bf16 = 0;  // the same of products of bf16 added into f32
   double dot_int8 = 0;  // the same of products of bytes added into int32
   double copy = 0;      // bytes read and bytes written, of memory that no cache holds
-
-  // Where products of bf16 are multiplied: in the dot, or without one as f32.
-  double bf16_products() const { return dot_bf16 > 0 ? dot_bf16 : fma_f32; }
 };
 
 // Runs the loops of a level (exec/cpu/peak_loops.h).

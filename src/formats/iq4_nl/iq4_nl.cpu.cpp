@@ -1,5 +1,6 @@
 #include "formats/iq4_nl/iq4_nl.h"
 
+#include "base/int8.h"
 #include "base/kernel.h"
 #include "base/simd.h"
 
@@ -59,8 +60,42 @@ void to_bf16(const void* blocks, uint16_t* __restrict dst, int64_t n) {
 constexpr void (*to_bf16)(const void*, uint16_t*, int64_t) = nullptr;
 #endif
 
+TANDEM_INLINE void block_i8(const void* at, uint8_t* codes, float* scales, float*) {
+  const BlockIQ4_NL* block = (const BlockIQ4_NL*)at;
+  split_nibbles(block->qs, codes);
+  for (int k = 0; k < 32; ++k) codes[k] = (uint8_t)(kIq4NlValues[codes[k]] + 128);
+  scales[0] = f16_to_f32(block->d);
+}
+
+void pack_i8(const void* blocks, int64_t row_bytes, int rows, int64_t n, const Int8Panel& panel) {
+  int64_t packed = 0;
+#if defined(__AVX512VBMI__)
+  const PanelRows at = panel_rows(blocks, row_bytes, rows);
+  const __m512i table = byte_table(kIq4NlValues, 128);
+  packed =
+      pack_nibble_blocks<18, 2>(at, n, panel, [&](__m512i nibbles) { return look_up_bytes(table, nibbles); });
+  half_columns(at, 0, 18, packed / 32, panel.scales);
+#endif
+  pack_blocks<32, 32, 18>(blocks, row_bytes, rows, packed, n, panel, block_i8);
+}
+
+#if defined(__AVX512VBMI__)
+void dot_i8(const void* blocks, int64_t row_bytes, int rows, int64_t n, const Int8Row& x, bool more,
+            float* out) {
+  const __m512i table = byte_table(kIq4NlValues, 128);
+  const auto numbers = [](const PanelRows& at, int64_t k, int64_t count, float* scales, float*) {
+    half_columns(at, k / 32 * 18, 18, count, scales);
+  };
+  dot_nibble_blocks<18, 2, 128, false>(
+      blocks, row_bytes, rows, n, x, more, out,
+      [&](__m512i nibbles) { return look_up_bytes(table, nibbles); }, numbers, pack_i8);
+}
+#else
+constexpr decltype(Int8Format::dot) dot_i8 = nullptr;
+#endif
+
 }  // namespace
 
-TANDEM_FORMAT_KERNELS(IQ4_NL) = {to_f32, to_bf16};
+TANDEM_FORMAT_KERNELS(IQ4_NL) = {to_f32, to_bf16, {pack_i8, 32, 128, false, dot_i8}};
 
 }  // namespace tandem::TANDEM_ISA

@@ -1,5 +1,6 @@
 #include "formats/iq4_xs/iq4_xs.h"
 
+#include "base/int8.h"
 #include "base/kernel.h"
 #include "base/simd.h"
 
@@ -71,8 +72,52 @@ void to_bf16(const void* blocks, uint16_t* __restrict dst, int64_t n) {
 constexpr void (*to_bf16)(const void*, uint16_t*, int64_t) = nullptr;
 #endif
 
+#if defined(__AVX512VBMI__)
+void pack_i8(const void* blocks, int64_t row_bytes, int rows, int64_t n, const Int8Panel& panel) {
+  const PanelRows at = panel_rows(blocks, row_bytes, rows);
+  const __m512i table = byte_table(kIq4XsValues, 128);
+  for (int64_t k = 0; k < n; k += 256) {
+    const int64_t block = k / 256 * (int64_t)sizeof(BlockIQ4_XS);
+    __m512i columns[16];
+    for (int r = 0; r < kI8Rows; ++r) {
+      const BlockIQ4_XS* of_row = (const BlockIQ4_XS*)(at.at[r] + block);
+      uint32_t low;
+      memcpy(&low, of_row->scales_l, 4);
+      const IVec lanes = {0, 1, 2, 3, 4, 5, 6, 7};
+      const IVec tops = (IVec)_mm512_srlv_epi32(_mm512_set1_epi32(of_row->scales_h), (__m512i)(2 * lanes));
+      const IVec nibbles = (IVec)_mm512_srlv_epi32(_mm512_set1_epi32((int)low), (__m512i)(4 * lanes));
+      columns[r] = (__m512i)(set1(f16_to_f32(of_row->d)) * to_float(((nibbles & 15) | (tops & 3) << 4) - 32));
+    }
+    transpose16(columns);
+    for (int b = 0; b < 8; ++b) store(panel.scales + (k / 32 + b) * kI8Rows, (Vec)columns[b]);
+    for (int c = 0; c < 2; ++c) {
+      columns_of(at, block + 8 + 64 * c, columns);
+#pragma GCC unroll 16
+      for (int i = 0; i < 16; ++i) {
+        const int64_t element = k + 128 * c + 32 * (i / 4) + 4 * (i % 4);
+        store_codes(panel, element, look_up_bytes(table, low_nibbles(columns[i])));
+        store_codes(panel, element + 16, look_up_bytes(table, high_nibbles(columns[i])));
+      }
+    }
+  }
+}
+#else
+TANDEM_INLINE void block_i8(const void* at, uint8_t* codes, float* scales, float*) {
+  const BlockIQ4_XS* block = (const BlockIQ4_XS*)at;
+  for (int b = 0; b < 8; ++b) {
+    scales[b] = step_of(block, b);
+    split_nibbles(block->qs + 16 * b, codes + 32 * b);
+  }
+  for (int k = 0; k < 256; ++k) codes[k] = (uint8_t)(kIq4XsValues[codes[k]] + 128);
+}
+
+void pack_i8(const void* blocks, int64_t row_bytes, int rows, int64_t n, const Int8Panel& panel) {
+  pack_blocks<256, 32, sizeof(BlockIQ4_XS)>(blocks, row_bytes, rows, 0, n, panel, block_i8);
+}
+#endif
+
 }  // namespace
 
-TANDEM_FORMAT_KERNELS(IQ4_XS) = {to_f32, to_bf16};
+TANDEM_FORMAT_KERNELS(IQ4_XS) = {to_f32, to_bf16, {pack_i8, 32, 128, false}};
 
 }  // namespace tandem::TANDEM_ISA

@@ -1,5 +1,6 @@
 #include "formats/mxfp4/mxfp4.h"
 
+#include "base/int8.h"
 #include "base/kernel.h"
 #include "base/simd.h"
 
@@ -62,8 +63,53 @@ void to_bf16(const void* blocks, uint16_t* __restrict dst, int64_t n) {
 constexpr void (*to_bf16)(const void*, uint16_t*, int64_t) = nullptr;
 #endif
 
+#if defined(__AVX512VBMI__)
+// The scales of `count` blocks of each row, kI8Rows to a block.
+TANDEM_INLINE void exponent_columns(const PanelRows& rows, int64_t at, int64_t count, float* out) {
+  for (int64_t j = 0; j < count; ++j) {
+    const IVec exponent = (IVec)dword_column(rows, at + j * 17) & 255;
+    const IVec normal = (exponent - 1) << 23, subnormal = 0x00200000 << exponent;
+    store(out + j * kI8Rows, (Vec)(exponent < 2 ? subnormal : normal));
+  }
+}
+#endif
+
+TANDEM_INLINE void block_i8(const void* at, uint8_t* codes, float* scales, float*) {
+  const BlockMXFP4* block = (const BlockMXFP4*)at;
+  split_nibbles(block->qs, codes);
+  for (int k = 0; k < 32; ++k) codes[k] = (uint8_t)(kMxfp4Values[codes[k]] + 12);
+  scales[0] = half_scale(block->e);
+}
+
+void pack_i8(const void* blocks, int64_t row_bytes, int rows, int64_t n, const Int8Panel& panel) {
+  int64_t packed = 0;
+#if defined(__AVX512VBMI__)
+  const PanelRows at = panel_rows(blocks, row_bytes, rows);
+  const __m512i table = byte_table(kMxfp4Values, 12);
+  packed =
+      pack_nibble_blocks<17, 1>(at, n, panel, [&](__m512i nibbles) { return look_up_bytes(table, nibbles); });
+  exponent_columns(at, 0, packed / 32, panel.scales);
+#endif
+  pack_blocks<32, 32, 17>(blocks, row_bytes, rows, packed, n, panel, block_i8);
+}
+
+#if defined(__AVX512VBMI__)
+void dot_i8(const void* blocks, int64_t row_bytes, int rows, int64_t n, const Int8Row& x, bool more,
+            float* out) {
+  const __m512i table = byte_table(kMxfp4Values, 12);
+  const auto numbers = [](const PanelRows& at, int64_t k, int64_t count, float* scales, float*) {
+    exponent_columns(at, k / 32 * 17, count, scales);
+  };
+  dot_nibble_blocks<17, 1, 12, false>(
+      blocks, row_bytes, rows, n, x, more, out,
+      [&](__m512i nibbles) { return look_up_bytes(table, nibbles); }, numbers, pack_i8);
+}
+#else
+constexpr decltype(Int8Format::dot) dot_i8 = nullptr;
+#endif
+
 }  // namespace
 
-TANDEM_FORMAT_KERNELS(MXFP4) = {to_f32, to_bf16};
+TANDEM_FORMAT_KERNELS(MXFP4) = {to_f32, to_bf16, {pack_i8, 32, 12, false, dot_i8}};
 
 }  // namespace tandem::TANDEM_ISA

@@ -1,5 +1,6 @@
 #include "formats/q2_k/q2_k.h"
 
+#include "base/int8.h"
 #include "base/kernel.h"
 #include "base/simd.h"
 
@@ -64,8 +65,52 @@ void to_bf16(const void* blocks, uint16_t* __restrict dst, int64_t n) {
 constexpr void (*to_bf16)(const void*, uint16_t*, int64_t) = nullptr;
 #endif
 
+#if defined(__AVX512VBMI__)
+void pack_i8(const void* blocks, int64_t row_bytes, int rows, int64_t n, const Int8Panel& panel) {
+  const PanelRows at = panel_rows(blocks, row_bytes, rows);
+  for (int64_t k = 0; k < n; k += 256) {
+    const int64_t block = k / 256 * (int64_t)sizeof(BlockQ2_K);
+    const __m512i both_d = dword_column(at, block + 80);
+    const Vec d = halves_to_float(both_d), dmin = halves_to_float(_mm512_srli_epi32(both_d, 16));
+    __m512i packed_scales[4];
+    columns_of_16(at, block, packed_scales);
+#pragma GCC unroll 16
+    for (int s = 0; s < 16; ++s) {
+      const IVec both = (IVec)packed_scales[s / 4] >> 8 * (s % 4);
+      store(panel.scales + (k / 16 + s) * kI8Rows, d * to_float(both & 15));
+      store(panel.offsets + (k / 16 + s) * kI8Rows, zero() - dmin * to_float(both >> 4 & 15));
+    }
+    __m512i columns[16];
+    columns_of(at, block + 16, columns);
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) {
+#pragma GCC unroll 4
+      for (int g = 0; g < 4; ++g) {
+        const __m512i code =
+            _mm512_and_si512(_mm512_srli_epi16(columns[i], (unsigned)(2 * g)), _mm512_set1_epi8(3));
+        store_codes(panel, k + 128 * (i / 8) + 32 * g + 4 * (i % 8), code);
+      }
+    }
+  }
+}
+#else
+TANDEM_INLINE void block_i8(const void* at, uint8_t* codes, float* scales, float* offsets) {
+  const BlockQ2_K* block = (const BlockQ2_K*)at;
+  const float d = f16_to_f32(block->d), dmin = f16_to_f32(block->dmin);
+  for (int s = 0; s < 16; ++s) {
+    scales[s] = d * (float)(block->scales[s] & 15);
+    offsets[s] = -(dmin * (float)(block->scales[s] >> 4));
+  }
+  for (int k = 0; k < 256; ++k) codes[k] = block->qs[k / 128 * 32 + k % 32] >> 2 * (k / 32 % 4) & 3;
+}
+
+void pack_i8(const void* blocks, int64_t row_bytes, int rows, int64_t n, const Int8Panel& panel) {
+  pack_blocks<256, 16, sizeof(BlockQ2_K)>(blocks, row_bytes, rows, 0, n, panel, block_i8);
+}
+#endif
+
 }  // namespace
 
-TANDEM_FORMAT_KERNELS(Q2_K) = {to_f32, to_bf16};
+TANDEM_FORMAT_KERNELS(Q2_K) = {to_f32, to_bf16, {pack_i8, 16, 0, true}};
 
 }  // namespace tandem::TANDEM_ISA

@@ -1,5 +1,6 @@
 #include "formats/q3_k/q3_k.h"
 
+#include "base/int8.h"
 #include "base/kernel.h"
 #include "base/simd.h"
 
@@ -75,8 +76,58 @@ void to_bf16(const void* blocks, uint16_t* __restrict dst, int64_t n) {
 constexpr void (*to_bf16)(const void*, uint16_t*, int64_t) = nullptr;
 #endif
 
+#if defined(__AVX512VBMI__)
+// Bit j of every byte, as four.
+TANDEM_INLINE __m512i third(__m512i bits, int j) {
+  const __m512i at2 =
+      j < 2 ? _mm512_slli_epi16(bits, (unsigned)(2 - j)) : _mm512_srli_epi16(bits, (unsigned)(j - 2));
+  return _mm512_and_si512(at2, _mm512_set1_epi8(4));
+}
+
+void pack_i8(const void* blocks, int64_t row_bytes, int rows, int64_t n, const Int8Panel& panel) {
+  const PanelRows at = panel_rows(blocks, row_bytes, rows);
+  for (int64_t k = 0; k < n; k += 256) {
+    const int64_t block = k / 256 * (int64_t)sizeof(BlockQ3_K);
+    __m512i columns[16];
+    for (int r = 0; r < kI8Rows; ++r) {
+      float steps[16];
+      unpack_scales((const BlockQ3_K*)(at.at[r] + block), steps);
+      columns[r] = (__m512i)load(steps);
+    }
+    transpose16(columns);
+    for (int s = 0; s < 16; ++s) store(panel.scales + (k / 16 + s) * kI8Rows, (Vec)columns[s]);
+    __m512i high[8];
+    columns_of_32(at, block, high);
+    columns_of(at, block + 32, columns);
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) {
+#pragma GCC unroll 4
+      for (int g = 0; g < 4; ++g) {
+        const __m512i low =
+            _mm512_and_si512(_mm512_srli_epi16(columns[i], (unsigned)(2 * g)), _mm512_set1_epi8(3));
+        const int64_t element = k + 128 * (i / 8) + 32 * g + 4 * (i % 8);
+        store_codes(panel, element, _mm512_or_si512(low, third(high[i % 8], 4 * (i / 8) + g)));
+      }
+    }
+  }
+}
+#else
+TANDEM_INLINE void block_i8(const void* at, uint8_t* codes, float* scales, float*) {
+  const BlockQ3_K* block = (const BlockQ3_K*)at;
+  unpack_scales(block, scales);
+  for (int k = 0; k < 256; ++k) {
+    const int low = block->qs[k / 128 * 32 + k % 32] >> 2 * (k / 32 % 4) & 3;
+    codes[k] = (uint8_t)(low | (block->hmask[k % 32] >> k / 32 & 1) << 2);
+  }
+}
+
+void pack_i8(const void* blocks, int64_t row_bytes, int rows, int64_t n, const Int8Panel& panel) {
+  pack_blocks<256, 16, sizeof(BlockQ3_K)>(blocks, row_bytes, rows, 0, n, panel, block_i8);
+}
+#endif
+
 }  // namespace
 
-TANDEM_FORMAT_KERNELS(Q3_K) = {to_f32, to_bf16};
+TANDEM_FORMAT_KERNELS(Q3_K) = {to_f32, to_bf16, {pack_i8, 16, 4, false}};
 
 }  // namespace tandem::TANDEM_ISA

@@ -1,5 +1,6 @@
 #include "formats/q4_1/q4_1.h"
 
+#include "base/int8.h"
 #include "base/kernel.h"
 #include "base/simd.h"
 
@@ -31,8 +32,38 @@ void to_bf16(const void* blocks, uint16_t* __restrict dst, int64_t n) {
 constexpr void (*to_bf16)(const void*, uint16_t*, int64_t) = nullptr;
 #endif
 
+TANDEM_INLINE void block_i8(const void* at, uint8_t* codes, float* scales, float* offsets) {
+  const BlockQ4_1* block = (const BlockQ4_1*)at;
+  split_nibbles(block->qs, codes);
+  scales[0] = f16_to_f32(block->d);
+  offsets[0] = f16_to_f32(block->m);
+}
+
+void pack_i8(const void* blocks, int64_t row_bytes, int rows, int64_t n, const Int8Panel& panel) {
+  int64_t packed = 0;
+#if defined(__AVX512VBMI__)
+  const PanelRows at = panel_rows(blocks, row_bytes, rows);
+  packed = pack_nibble_blocks<20, 4>(at, n, panel, [](__m512i nibbles) { return nibbles; });
+  half_columns(at, 0, 20, packed / 32, panel.scales, panel.offsets);
+#endif
+  pack_blocks<32, 32, 20>(blocks, row_bytes, rows, packed, n, panel, block_i8);
+}
+
+#if defined(__AVX512VBMI__)
+void dot_i8(const void* blocks, int64_t row_bytes, int rows, int64_t n, const Int8Row& x, bool more,
+            float* out) {
+  const auto numbers = [](const PanelRows& at, int64_t k, int64_t count, float* scales, float* offsets) {
+    half_columns(at, k / 32 * 20, 20, count, scales, offsets);
+  };
+  dot_nibble_blocks<20, 4, 0, true>(
+      blocks, row_bytes, rows, n, x, more, out, [](__m512i nibbles) { return nibbles; }, numbers, pack_i8);
+}
+#else
+constexpr decltype(Int8Format::dot) dot_i8 = nullptr;
+#endif
+
 }  // namespace
 
-TANDEM_FORMAT_KERNELS(Q4_1) = {to_f32, to_bf16};
+TANDEM_FORMAT_KERNELS(Q4_1) = {to_f32, to_bf16, {pack_i8, 32, 0, true, dot_i8}};
 
 }  // namespace tandem::TANDEM_ISA

@@ -1,5 +1,6 @@
 #include "formats/q4_k/q4_k.h"
 
+#include "base/int8.h"
 #include "base/kernel.h"
 #include "base/simd.h"
 
@@ -68,8 +69,102 @@ void to_bf16(const void* blocks, uint16_t* __restrict dst, int64_t n) {
 constexpr void (*to_bf16)(const void*, uint16_t*, int64_t) = nullptr;
 #endif
 
+#if defined(__AVX512VBMI__)
+// Scales and offsets of the eight sub-blocks of every row; block at `at` of each.
+TANDEM_INLINE void scale_columns(const PanelRows& rows, int64_t at, float* scales, float* offsets) {
+  __m512i w[4];  // d and dmin, then the twelve packed bytes
+  columns_of_16(rows, at, w);
+  const Vec d = halves_to_float(w[0]), dmin = halves_to_float(_mm512_srli_epi32(w[0], 16));
+  const auto six = [](__m512i v) { return _mm512_and_si512(v, _mm512_set1_epi32(0x3f3f3f3f)); };
+  const auto four = [](__m512i v) { return _mm512_and_si512(v, _mm512_set1_epi32(0x0f0f0f0f)); };
+  const auto two = [](__m512i v) {
+    return _mm512_and_si512(_mm512_srli_epi32(v, 2), _mm512_set1_epi32(0x30303030));
+  };
+  const IVec words[4] = {(IVec)six(w[1]), (IVec)_mm512_or_si512(four(w[3]), two(w[1])), (IVec)six(w[2]),
+                         (IVec)_mm512_or_si512(four(_mm512_srli_epi32(w[3], 4)), two(w[2]))};
+#pragma GCC unroll 8
+  for (int j = 0; j < 8; ++j) {
+    store(scales + j * kI8Rows, d * to_float((words[j / 4] >> 8 * (j % 4)) & 63));
+    store(offsets + j * kI8Rows, zero() - dmin * to_float((words[2 + j / 4] >> 8 * (j % 4)) & 63));
+  }
+}
+
+void pack_i8(const void* blocks, int64_t row_bytes, int rows, int64_t n, const Int8Panel& panel) {
+  const PanelRows at = panel_rows(blocks, row_bytes, rows);
+  for (int64_t k = 0; k < n; k += 256) {
+    const int64_t block = k / 256 * (int64_t)sizeof(BlockQ4_K);
+    scale_columns(at, block, panel.scales + k / 32 * kI8Rows, panel.offsets + k / 32 * kI8Rows);
+    for (int c = 0; c < 2; ++c) {
+      __m512i columns[16];
+      columns_of(at, block + 16 + 64 * c, columns);
+#pragma GCC unroll 16
+      for (int i = 0; i < 16; ++i) {
+        const int64_t element = k + 128 * c + 64 * (i / 8) + 4 * (i % 8);
+        store_codes(panel, element, low_nibbles(columns[i]));
+        store_codes(panel, element + 32, high_nibbles(columns[i]));
+      }
+    }
+  }
+}
+
+void dot_i8(const void* blocks, int64_t row_bytes, int rows, int64_t n, const Int8Row& x, bool more,
+            float* out) {
+  const PanelRows at = panel_rows(blocks, row_bytes, rows);
+  Vec y = zero();
+  for (int64_t k = 0; k < n; k += 256) {
+
+    const int64_t block = k / 256 * (int64_t)sizeof(BlockQ4_K);
+    float scales[8 * kI8Rows], offsets[8 * kI8Rows];
+    scale_columns(at, block, scales, offsets);
+    for (int c = 0; c < 2; ++c) {  // four sub-blocks, in the nibbles of 64 bytes
+      if (more) fetch_behind(blocks, rows * row_bytes, k / 128 + c, n / 128);
+      __m512i columns[16], even[4] = {}, odd[4] = {};
+#pragma GCC unroll 16
+      for (int r = 0; r < kI8Rows; ++r) columns[r] = _mm512_loadu_si512(at.at[r] + block + 16 + 64 * c);
+      transpose_quarters(columns);
+      const int8_t* codes = x.codes + k + 128 * c;
+      add_dots(columns, two_pieces(codes, codes + 64), even, low_nibbles);
+      add_dots(columns, two_pieces(codes + 32, codes + 96), odd, high_nibbles_x16);
+      gather_quarters(even);
+      gather_quarters(odd);
+      const auto sixteenth = [](__m512i a, __m512i b) {
+        return _mm512_srai_epi32(_mm512_add_epi32(a, b), 4);
+      };
+      const __m512i sums[4] = {_mm512_add_epi32(even[0], even[1]), sixteenth(odd[0], odd[1]),
+                               _mm512_add_epi32(even[2], even[3]), sixteenth(odd[2], odd[3])};
+#pragma GCC unroll 4
+      for (int b = 0; b < 4; ++b) {
+        y = add_group(y, sums[b], 0, load(scales + (4 * c + b) * kI8Rows), x, k / 32 + 4 * c + b);
+        y = add_offsets(y, load(offsets + (4 * c + b) * kI8Rows), x, k / 32 + 4 * c + b);
+      }
+    }
+  }
+  store_n(out, y, rows);
+}
+#else
+constexpr decltype(Int8Format::dot) dot_i8 = nullptr;
+
+TANDEM_INLINE void block_i8(const void* at, uint8_t* codes, float* scales, float* offsets) {
+  const BlockQ4_K* block = (const BlockQ4_K*)at;
+  float unpacked[4][4];
+  unpack_scales(block, unpacked);
+  for (int j = 0; j < 8; ++j) {
+    scales[j] = unpacked[j % 4][j / 4];
+    offsets[j] = -unpacked[j % 4][2 + j / 4];
+  }
+  for (int k = 0; k < 256; ++k) {
+    const uint8_t packed = block->qs[k / 64 * 32 + k % 32];
+    codes[k] = k / 32 % 2 ? packed >> 4 : packed & 15;
+  }
+}
+
+void pack_i8(const void* blocks, int64_t row_bytes, int rows, int64_t n, const Int8Panel& panel) {
+  pack_blocks<256, 32, sizeof(BlockQ4_K)>(blocks, row_bytes, rows, 0, n, panel, block_i8);
+}
+#endif
+
 }  // namespace
 
-TANDEM_FORMAT_KERNELS(Q4_K) = {to_f32, to_bf16};
+TANDEM_FORMAT_KERNELS(Q4_K) = {to_f32, to_bf16, {pack_i8, 32, 0, true, dot_i8}};
 
 }  // namespace tandem::TANDEM_ISA

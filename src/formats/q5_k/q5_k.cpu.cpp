@@ -1,5 +1,6 @@
 #include "formats/q5_k/q5_k.h"
 
+#include "base/int8.h"
 #include "base/kernel.h"
 #include "base/simd.h"
 
@@ -72,8 +73,77 @@ void to_bf16(const void* blocks, uint16_t* __restrict dst, int64_t n) {
 constexpr void (*to_bf16)(const void*, uint16_t*, int64_t) = nullptr;
 #endif
 
+#if defined(__AVX512VBMI__)
+// Scales and offsets of the eight sub-blocks of every row; block at `at` of each.
+TANDEM_INLINE void scale_columns(const PanelRows& rows, int64_t at, float* scales, float* offsets) {
+  __m512i w[4];  // d and dmin, then the twelve packed bytes
+  columns_of_16(rows, at, w);
+  const Vec d = halves_to_float(w[0]), dmin = halves_to_float(_mm512_srli_epi32(w[0], 16));
+  const auto six = [](__m512i v) { return _mm512_and_si512(v, _mm512_set1_epi32(0x3f3f3f3f)); };
+  const auto four = [](__m512i v) { return _mm512_and_si512(v, _mm512_set1_epi32(0x0f0f0f0f)); };
+  const auto two = [](__m512i v) {
+    return _mm512_and_si512(_mm512_srli_epi32(v, 2), _mm512_set1_epi32(0x30303030));
+  };
+  const IVec words[4] = {(IVec)six(w[1]), (IVec)_mm512_or_si512(four(w[3]), two(w[1])), (IVec)six(w[2]),
+                         (IVec)_mm512_or_si512(four(_mm512_srli_epi32(w[3], 4)), two(w[2]))};
+#pragma GCC unroll 8
+  for (int j = 0; j < 8; ++j) {
+    store(scales + j * kI8Rows, d * to_float((words[j / 4] >> 8 * (j % 4)) & 63));
+    store(offsets + j * kI8Rows, zero() - dmin * to_float((words[2 + j / 4] >> 8 * (j % 4)) & 63));
+  }
+}
+
+// Bit j of every byte, as sixteen.
+TANDEM_INLINE __m512i fifth(__m512i bits, int j) {
+  const __m512i at4 =
+      j < 4 ? _mm512_slli_epi16(bits, (unsigned)(4 - j)) : _mm512_srli_epi16(bits, (unsigned)(j - 4));
+  return _mm512_and_si512(at4, _mm512_set1_epi8(16));
+}
+
+void pack_i8(const void* blocks, int64_t row_bytes, int rows, int64_t n, const Int8Panel& panel) {
+  const PanelRows at = panel_rows(blocks, row_bytes, rows);
+  for (int64_t k = 0; k < n; k += 256) {
+    const int64_t block = k / 256 * (int64_t)sizeof(BlockQ5_K);
+    scale_columns(at, block, panel.scales + k / 32 * kI8Rows, panel.offsets + k / 32 * kI8Rows);
+    __m512i high[8];
+    columns_of_32(at, block + 16, high);
+#pragma GCC unroll 2
+    for (int c = 0; c < 2; ++c) {
+      __m512i columns[16];
+      columns_of(at, block + 48 + 64 * c, columns);
+#pragma GCC unroll 16
+      for (int i = 0; i < 16; ++i) {
+        const int j = 4 * c + 2 * (i / 8);
+        const int64_t element = k + 32 * j + 4 * (i % 8);
+        store_codes(panel, element, _mm512_or_si512(low_nibbles(columns[i]), fifth(high[i % 8], j)));
+        store_codes(panel, element + 32,
+                    _mm512_or_si512(high_nibbles(columns[i]), fifth(high[i % 8], j + 1)));
+      }
+    }
+  }
+}
+#else
+TANDEM_INLINE void block_i8(const void* at, uint8_t* codes, float* scales, float* offsets) {
+  const BlockQ5_K* block = (const BlockQ5_K*)at;
+  float unpacked[4][4];
+  unpack_scales(block, unpacked);
+  for (int j = 0; j < 8; ++j) {
+    scales[j] = unpacked[j % 4][j / 4];
+    offsets[j] = -unpacked[j % 4][2 + j / 4];
+  }
+  for (int k = 0; k < 256; ++k) {
+    const uint8_t packed = block->qs[k / 64 * 32 + k % 32];
+    codes[k] = (uint8_t)((k / 32 % 2 ? packed >> 4 : packed & 15) | (block->qh[k % 32] >> k / 32 & 1) << 4);
+  }
+}
+
+void pack_i8(const void* blocks, int64_t row_bytes, int rows, int64_t n, const Int8Panel& panel) {
+  pack_blocks<256, 32, sizeof(BlockQ5_K)>(blocks, row_bytes, rows, 0, n, panel, block_i8);
+}
+#endif
+
 }  // namespace
 
-TANDEM_FORMAT_KERNELS(Q5_K) = {to_f32, to_bf16};
+TANDEM_FORMAT_KERNELS(Q5_K) = {to_f32, to_bf16, {pack_i8, 32, 0, true}};
 
 }  // namespace tandem::TANDEM_ISA

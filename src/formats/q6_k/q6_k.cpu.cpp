@@ -1,5 +1,6 @@
 #include "formats/q6_k/q6_k.h"
 
+#include "base/int8.h"
 #include "base/kernel.h"
 #include "base/simd.h"
 
@@ -63,8 +64,62 @@ void to_bf16(const void* blocks, uint16_t* __restrict dst, int64_t n) {
 constexpr void (*to_bf16)(const void*, uint16_t*, int64_t) = nullptr;
 #endif
 
+#if defined(__AVX512VBMI__)
+void pack_i8(const void* blocks, int64_t row_bytes, int rows, int64_t n, const Int8Panel& panel) {
+  const PanelRows at = panel_rows(blocks, row_bytes, rows);
+  for (int64_t k = 0; k < n; k += 256) {
+    const int64_t block = k / 256 * (int64_t)sizeof(BlockQ6_K);
+    const Vec d = halves_to_float(_mm512_srli_epi32(dword_column(at, block + 206), 16));
+    __m512i sc[4];
+    columns_of_16(at, block + 192, sc);
+#pragma GCC unroll 16
+    for (int s = 0; s < 16; ++s) {
+      const IVec scale = ((IVec)sc[s / 4] << (24 - 8 * (s % 4))) >> 24;
+      store(panel.scales + (k / 16 + s) * kI8Rows, d * to_float(scale));
+    }
+    __m512i high[16];
+    columns_of(at, block + 128, high);
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; ++h) {
+      __m512i low[16];
+      columns_of(at, block + 64 * h, low);
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; ++i) {
+        const __m512i tops = high[8 * h + i];
+        const auto code = [&](__m512i nibbles, __m512i two) {
+          return _mm512_or_si512(nibbles, _mm512_and_si512(two, _mm512_set1_epi8(48)));
+        };
+        const int64_t element = k + 128 * h + 4 * i;
+        store_codes(panel, element, code(low_nibbles(low[i]), _mm512_slli_epi16(tops, 4)));
+        store_codes(panel, element + 32, code(low_nibbles(low[8 + i]), _mm512_slli_epi16(tops, 2)));
+        store_codes(panel, element + 64, code(high_nibbles(low[i]), tops));
+        store_codes(panel, element + 96, code(high_nibbles(low[8 + i]), _mm512_srli_epi16(tops, 2)));
+      }
+    }
+  }
+}
+#else
+TANDEM_INLINE void block_i8(const void* at, uint8_t* codes, float* scales, float*) {
+  const BlockQ6_K* block = (const BlockQ6_K*)at;
+  const float d = f16_to_f32(block->d);
+  for (int s = 0; s < 16; ++s) scales[s] = d * (float)block->sc[s];
+  for (int h = 0; h < 2; ++h) {
+    for (int g = 0; g < 4; ++g) {
+      for (int k = 0; k < 32; ++k) {
+        const uint8_t low = block->ql[64 * h + 32 * (g & 1) + k], high = block->qh[32 * h + k];
+        codes[128 * h + 32 * g + k] = (uint8_t)((low >> 4 * (g >> 1) & 15) | (high >> 2 * g & 3) << 4);
+      }
+    }
+  }
+}
+
+void pack_i8(const void* blocks, int64_t row_bytes, int rows, int64_t n, const Int8Panel& panel) {
+  pack_blocks<256, 16, sizeof(BlockQ6_K)>(blocks, row_bytes, rows, 0, n, panel, block_i8);
+}
+#endif
+
 }  // namespace
 
-TANDEM_FORMAT_KERNELS(Q6_K) = {to_f32, to_bf16};
+TANDEM_FORMAT_KERNELS(Q6_K) = {to_f32, to_bf16, {pack_i8, 16, 32, false}};
 
 }  // namespace tandem::TANDEM_ISA

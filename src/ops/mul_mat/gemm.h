@@ -39,6 +39,7 @@ struct F32Path {
   typedef float Elem;
   static constexpr int kPack = 1;           // contraction steps in one Elem
   static constexpr bool kConverts = false;  // rows are used where they lie
+  static constexpr bool kInt8 = false;
   TANDEM_INLINE Vec madd(Vec a, Vec b, Vec acc) { return fma(a, b, acc); }
   TANDEM_INLINE Vec broadcast(const float* a) { return set1(*a); }
   TANDEM_INLINE float round(float x) { return x; }
@@ -50,6 +51,7 @@ struct Bf16Path {
   typedef uint32_t Elem;
   static constexpr int kPack = 2;
   static constexpr bool kConverts = true;
+  static constexpr bool kInt8 = false;
   TANDEM_INLINE Vec madd(Vec a, Vec b, Vec acc) {
     return (Vec)_mm512_dpbf16_ps((__m512)acc, (__m512bh)a, (__m512bh)b);
   }
@@ -61,6 +63,7 @@ struct Bf16Path {
   typedef float Elem;
   static constexpr int kPack = 1;
   static constexpr bool kConverts = true;
+  static constexpr bool kInt8 = false;
   TANDEM_INLINE Vec madd(Vec a, Vec b, Vec acc) { return fma(a, b, acc); }
   TANDEM_INLINE Vec broadcast(const float* a) { return set1(*a); }
   TANDEM_INLINE float round(float x) { return bf16_to_f32(f32_to_bf16(x)); }
@@ -211,34 +214,13 @@ void multiply(int64_t m, const typename P::Elem* const* a, int64_t a_offset, con
 
 #if defined(__AVX512F__)
 // Transposes 16 x 16 dwords: rows of `in` (stride in dwords) become columns of `out`.
-inline void transpose16(const uint32_t* in, int64_t in_stride, uint32_t* out, int64_t out_stride) {
-  __m512i r[16], t[16];
+inline void transpose_block(const uint32_t* in, int64_t in_stride, uint32_t* out, int64_t out_stride) {
+  __m512i r[16];
 #pragma GCC unroll 16
   for (int i = 0; i < 16; ++i) r[i] = _mm512_loadu_si512(in + i * in_stride);
-#pragma GCC unroll 8
-  for (int i = 0; i < 8; ++i) {  // pairs of dwords
-    t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
-    t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4;
-       ++i) {  // quadruples: r[4i + j] has columns j, j + 4, j + 8, j + 12 of rows 4i .. 4i + 3
-    r[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
-    r[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
-    r[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
-    r[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
-  }
-#pragma GCC unroll 4
-  for (int j = 0; j < 4; ++j) {
-    const __m512i a = _mm512_shuffle_i32x4(r[j], r[4 + j], 0x44),
-                  b = _mm512_shuffle_i32x4(r[j], r[4 + j], 0xee);
-    const __m512i c = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0x44),
-                  d = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0xee);
-    _mm512_storeu_si512(out + j * out_stride, _mm512_shuffle_i32x4(a, c, 0x88));
-    _mm512_storeu_si512(out + (j + 4) * out_stride, _mm512_shuffle_i32x4(a, c, 0xdd));
-    _mm512_storeu_si512(out + (j + 8) * out_stride, _mm512_shuffle_i32x4(b, d, 0x88));
-    _mm512_storeu_si512(out + (j + 12) * out_stride, _mm512_shuffle_i32x4(b, d, 0xdd));
-  }
+  transpose16(r);
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) _mm512_storeu_si512(out + i * out_stride, r[i]);
 }
 #endif
 
@@ -246,7 +228,7 @@ inline void transpose16(const uint32_t* in, int64_t in_stride, uint32_t* out, in
 inline void transpose_rows(const uint32_t* rows, int64_t stride, int64_t n, uint32_t* panel) {
   int64_t k = 0;
 #if defined(__AVX512F__)
-  for (; k + 16 <= n; k += 16) transpose16(rows + k, stride, panel + k * kTileCols, kTileCols);
+  for (; k + 16 <= n; k += 16) transpose_block(rows + k, stride, panel + k * kTileCols, kTileCols);
 #endif
   for (; k < n; ++k)
     for (int r = 0; r < kPackRows; ++r) panel[k * kTileCols + r] = rows[r * stride + k];
@@ -403,7 +385,7 @@ inline Ahead back_ahead(const NodeView& w, const char* expert, int64_t r0, int64
 
 // The unit of a forward product: m rows against weight rows [n0, n0 + kPanelCols) of one expert.
 template <class P>
-void forward_unit(const NodeView& w, const char* expert, int64_t n0, int64_t m, const ThreadScratch& s) {
+void forward_unit(P, const NodeView& w, const char* expert, int64_t n0, int64_t m, const ThreadScratch& s) {
   const typename P::Elem* const* a = reinterpret_cast<const typename P::Elem* const*>(s.a);
   typename P::Elem* panel = reinterpret_cast<typename P::Elem*>(s.panel);
   const int cols = (int)(w.ne[1] - n0 < kPanelCols ? w.ne[1] - n0 : kPanelCols);
@@ -469,7 +451,9 @@ void convert_unit(const NodeView& x, void* out, int64_t unit) {
 // Row r of x as the tile reads it: where it lies, or in the converted copy.
 template <class P>
 const void* operand_row(const NodeView& x, const void* converted, int64_t r) {
-  if constexpr (P::kConverts) {
+  if constexpr (P::kInt8) {
+    return static_cast<const char*>(converted) + r * P::row_bytes(x.ne[0]);
+  } else if constexpr (P::kConverts) {
     return static_cast<const typename P::Elem*>(converted) + r * elems<P>(x.ne[0]);
   } else {
     return row_of(x, r);

@@ -2,28 +2,31 @@
 #include "ops/mul_mat/mul_mat.h"
 
 #include "ops/mul_mat/gemm.h"
+#include "ops/mul_mat/int8.h"
 
 namespace tandem::TANDEM_ISA {
 namespace {
 
-bool is_bf16(const KernelArgs& a) { return static_cast<const MulMatParams*>(a.params)->bf16 != 0; }
+Arithmetic arithmetic(const KernelArgs& a) {
+  return arithmetic_of(a.src[0], static_cast<const MulMatParams*>(a.params)->precision);
+}
 
 const char* refuse(const KernelArgs& a) {
   if (a.src[1].nb[0] != 4 || a.dst.nb[0] != 4) return "activation rows must be contiguous";
   return nullptr;
 }
 
-// --- phase 0, bf16 only: the activations in the tile's form ---
+// --- phase 0, not in f32: the activations in the tile's form ---
 int64_t convert_units(const KernelArgs& a) {
-  return is_bf16(a) ? ceil_div(rows_of(a.src[1]), kConvertRows) : 0;
+  return arithmetic(a) == Arithmetic::F32 ? 0 : ceil_div(rows_of(a.src[1]), kConvertRows);
 }
 
 void convert(const KernelArgs& a, int64_t lo, int64_t hi, int) {
-  for (int64_t u = lo; u < hi; ++u) convert_unit<Bf16Path>(a.src[1], a.shared_scratch, u);
+  for (int64_t u = lo; u < hi; ++u) convert_unit_to(arithmetic(a), a.src[1], a.shared_scratch, u);
 }
 
 ScratchBytes scratch(const KernelArgs& a) {
-  return {is_bf16(a) ? converted_bytes<Bf16Path>(a.src[1]) : 0, kThreadScratchBytes};
+  return {converted_bytes_for(arithmetic(a), a.src[1]), kThreadScratchBytes};
 }
 
 // Points the thread's row lists at tokens [t0, t0 + m).
@@ -52,13 +55,19 @@ void forward_run(const KernelArgs& a, int64_t lo, int64_t hi, int thread) {
   for (int64_t u = lo; u < hi; ++u) {
     const int64_t i = u / panels, t0 = tokens * i / blocks, m = tokens * (i + 1) / blocks - t0;
     bind_rows<P>(a, t0, m, s);
-    forward_unit<P>(a.src[0], static_cast<const char*>(a.src[0].data), u % panels * kPanelCols, m, s);
+    forward_unit(P{}, a.src[0], static_cast<const char*>(a.src[0].data), u % panels * kPanelCols, m, s);
   }
 }
 
 void forward(const KernelArgs& a, int64_t lo, int64_t hi, int thread) {
-  if (is_bf16(a)) return forward_run<Bf16Path>(a, lo, hi, thread);
-  forward_run<F32Path>(a, lo, hi, thread);
+  switch (arithmetic(a)) {
+    case Arithmetic::F32:
+      return forward_run<F32Path>(a, lo, hi, thread);
+    case Arithmetic::BF16:
+      return forward_run<Bf16Path>(a, lo, hi, thread);
+    case Arithmetic::Int8:
+      return forward_run<Int8Path>(a, lo, hi, thread);
+  }
 }
 
 // --- backward: a unit is 256 weight columns and one block of tokens ---
@@ -81,7 +90,7 @@ void back_run(const KernelArgs& a, int64_t lo, int64_t hi, int thread) {
 }
 
 void back(const KernelArgs& a, int64_t lo, int64_t hi, int thread) {
-  if (is_bf16(a)) return back_run<Bf16Path>(a, lo, hi, thread);
+  if (arithmetic(a) == Arithmetic::BF16) return back_run<Bf16Path>(a, lo, hi, thread);
   back_run<F32Path>(a, lo, hi, thread);
 }
 

@@ -1,11 +1,11 @@
 // Parameters of the products.
 #pragma once
-#include <stdint.h>
+#include "base/kernel.h"
 
 namespace tandem {
 
 struct MulMatParams {
-  int32_t bf16;  // 1: operands rounded to bf16, f32 accumulation; 0: f32
+  Precision precision;
 };
 
 // How the experts of a layer lie in the file.
@@ -15,7 +15,7 @@ enum class ExpertLayout : int32_t {
 };
 
 struct MulMatIdParams {
-  int32_t bf16;
+  Precision precision;
   ExpertLayout layout;
 };
 

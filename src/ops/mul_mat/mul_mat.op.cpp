@@ -13,13 +13,13 @@
 namespace tandem {
 
 Tensor mul_mat(Tensor w, Tensor x, Precision precision) {
-  return x.graph->emit(Op::MUL_MAT, {w, x}, MulMatParams{precision == Precision::BF16});
+  return x.graph->emit(Op::MUL_MAT, {w, x}, MulMatParams{precision});
 }
 
 Tensor mul_mat(Tensor w, Tensor x) { return mul_mat(w, x, x.graph->precision); }
 
 Tensor mul_mat_back(Tensor w, Tensor dy, Precision precision) {
-  return dy.graph->emit(Op::MUL_MAT_BACK, {w, dy}, MulMatParams{precision == Precision::BF16});
+  return dy.graph->emit(Op::MUL_MAT_BACK, {w, dy}, MulMatParams{precision});
 }
 
 Tensor out_prod(Tensor a, Tensor b) { return a.graph->emit(Op::OUT_PROD, {a, b}); }
@@ -44,6 +44,7 @@ void infer(Node& y, Sources src) {
 
 void infer_back(Node& y, Sources src) {
   expect_weight(y, src);
+  expect_trainable(y, params_of<MulMatParams>(y).precision);
   expect_f32(y, src, 1);
   const Shape &w = src[0]->ne, &dy = src[1]->ne;
   expect_shapes(w[1] == dy[0] && w[2] == 1 && w[3] == 1, y, src, "w is {K, N} and dy {N, T, ...}");
@@ -59,9 +60,10 @@ void infer_out_prod(Node& y, Sources src) {
 }
 
 void back(BackwardCtx& c) {
-  const bool bf16 = params_of<MulMatParams>(*c.out.node).bf16 != 0;
+  const Precision precision = params_of<MulMatParams>(*c.out.node).precision;
+  expect_trainable(*c.out.node, precision);
   if (c.needs(0)) c.grad(0, out_prod(c.src(1), c.dout));
-  if (c.needs(1)) c.grad(1, mul_mat_back(c.src(0), c.dout, bf16 ? Precision::BF16 : Precision::F32));
+  if (c.needs(1)) c.grad(1, mul_mat_back(c.src(0), c.dout, precision));
 }
 
 template <class T>

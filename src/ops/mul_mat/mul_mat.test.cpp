@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "formats/format_kernels.h"
 #include "tests/op/op_case.h"
 
 namespace tandem {
@@ -35,6 +36,55 @@ OpCase in_bf16(const OpCase& c) {
 
 void also_in_bf16(std::vector<OpCase>& cases) {
   for (size_t i = 0, n = cases.size(); i < n; ++i) cases.push_back(in_bf16(cases[i]));
+}
+
+// A builder whose inputs have no gradient.
+class WithoutGradients final : public CaseBuilder {
+ public:
+  explicit WithoutGradients(CaseBuilder& all) : all_(all) {}
+  Graph& graph() override { return all_.graph(); }
+  Tensor input(const char* name, const Shape& ne, double lo, double hi) override {
+    return all_.constant(name, ne, lo, hi);
+  }
+  Tensor constant(const char* name, const Shape& ne, double lo, double hi) override {
+    return all_.constant(name, ne, lo, hi);
+  }
+  Tensor weight(const char* name, DType type, const Shape& ne, double scale) override {
+    return all_.weight(name, type, ne, scale);
+  }
+  Tensor ids(const char* name, const Shape& ne, int64_t n, bool distinct) override {
+    return all_.ids(name, ne, n, distinct);
+  }
+  Tensor ids_of(const char* name, const Shape& ne, const std::vector<int32_t>& values) override {
+    return all_.ids_of(name, ne, values);
+  }
+  bool wants_gradients() const override { return false; }
+  void adopt(Tensor leaf, const std::string& name) override { all_.adopt(leaf, name); }
+  void keep(std::unique_ptr<Kept> owned) override { all_.keep(std::move(owned)); }
+
+ private:
+  CaseBuilder& all_;
+};
+
+// The same case in int8.
+OpCase in_int8(const OpCase& c) {
+  return {c.name + ", int8",
+          [build = c.build](CaseBuilder& b) {
+            WithoutGradients plain(b);
+            b.graph().precision = Precision::Int8;
+            return build(plain);
+          },
+          "no gradient goes through a product in int8"};
+}
+
+// More cases of each type, in int8 only: what a tile of three tokens and a panel of 64 rows leave over, and
+// depths of several panels with a rest.
+template <class Make>
+void add_int8(std::vector<OpCase>& cases, Make make) {
+  for (const TypeInfo& info : all_types()) {
+    if (!info.codec || product_precision(Precision::Int8, info.type) != Precision::Int8) continue;
+    cases.push_back(in_int8(make(info)));
+  }
 }
 
 using Ids = std::vector<int32_t>;
@@ -90,7 +140,30 @@ TANDEM_OP_CASES(MUL_MAT) {
                     return mul_mat(c.weight("w", info.type, {k, 19}), c.input("x", {k, 8}));
                   }};
   });
+  const size_t n_plain = cases.size();
   also_in_bf16(cases);
+  for (size_t i = 0; i < n_plain; ++i) cases.push_back(in_int8(cases[i]));
+  add_int8(cases, [](const TypeInfo& info) {
+    return OpCase{std::string(info.name) + ", several tiles, 4 tokens", [&info](CaseBuilder& c) {
+                    const int64_t k = long_row(info);
+                    return mul_mat(c.weight("w", info.type, {k, 83}), c.input("x", {k, 4}));
+                  }};
+  });
+  add_int8(cases, [](const TypeInfo& info) {
+    return OpCase{std::string(info.name) + ", a single token", [&info](CaseBuilder& c) {
+                    return mul_mat(c.weight("w", info.type, {256, 33}), c.input("x", {256, 1}));
+                  }};
+  });
+  cases.push_back(in_int8({"strided x, Q8_0", [](CaseBuilder& c) {
+                             return mul_mat(
+                                 c.weight("w", DType::Q8_0, {64, 5}),
+                                 view_strided(c.input("x", {80, 6}), {64, 6}, {4, 320, 1920, 1920}, 8));
+                           }}));
+  cases.push_back(in_int8({"a block of zeros, Q4_K", [](CaseBuilder& c) {
+                             const Tensor some = c.input("x", {192, 3});
+                             return mul_mat(c.weight("w", DType::Q4_K, {256, 5}),
+                                            view_back(some, {256, 3}, {4, 1024, 3072, 3072}, 128));
+                           }}));
   return cases;
 }
 
@@ -259,7 +332,9 @@ TANDEM_OP_CASES(MUL_MAT_ID) {
                                       c.ids("ids", {1, 7}, 2));
                   }};
   });
+  const size_t n_plain = cases.size();
   also_in_bf16(cases);
+  for (size_t i = 0; i < n_plain; ++i) cases.push_back(in_int8(cases[i]));
   return cases;
 }
 

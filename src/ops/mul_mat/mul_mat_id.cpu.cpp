@@ -2,13 +2,16 @@
 // one panel of one expert and multiplies a block of that expert's pairs with it, straight into their rows of
 // the result.
 #include "ops/mul_mat/gemm.h"
+#include "ops/mul_mat/int8.h"
 #include "ops/mul_mat/mul_mat.h"
 
 namespace tandem::TANDEM_ISA {
 namespace {
 
 // sources: 0 as {K, N, E}, 1 the activations (b, or grad), 2 ids {k, T}
-bool is_bf16(const KernelArgs& a) { return static_cast<const MulMatIdParams*>(a.params)->bf16 != 0; }
+Arithmetic arithmetic(const KernelArgs& a) {
+  return arithmetic_of(a.src[0], static_cast<const MulMatIdParams*>(a.params)->precision);
+}
 int64_t n_pairs(const KernelArgs& a) { return a.src[2].ne[0] * a.src[2].ne[1]; }
 
 // How the pairs are cut: for how many experts, and about how many pairs an item holds (even_blocks).
@@ -30,7 +33,7 @@ struct Buckets {
   Item* items;
   int32_t* pairs;   // sorted by expert, then in their order
   int32_t* offset;  // per expert: where its pairs end
-  char* converted;  // activations in the tile's form (bf16 only)
+  char* converted;  // activations in the tile's form (not in f32)
 };
 
 int64_t max_items(const KernelArgs& a, Cut cut) {
@@ -106,15 +109,17 @@ void bind_pairs(const KernelArgs& a, const Buckets& b, const Item& item, const T
 
 // One direction: how many panels an expert has, how the pairs are cut, and the unit's product.
 struct Forward {
+  static constexpr bool kInt8 = true;
   static int64_t panels(const KernelArgs& a) { return ceil_div(a.src[0].ne[1], kPanelCols); }
   static Cut cut(const KernelArgs& a) { return {a.src[0].ne[2], unit_tokens(kPanelCols * a.src[0].ne[0])}; }
   template <class P>
   static void unit(const NodeView& w, const char* expert, int64_t panel, int64_t m, const ThreadScratch& s) {
-    forward_unit<P>(w, expert, panel * kPanelCols, m, s);
+    forward_unit(P{}, w, expert, panel * kPanelCols, m, s);
   }
 };
 
 struct Back {
+  static constexpr bool kInt8 = false;  // refused where the node is made
   static int64_t panels(const KernelArgs& a) { return ceil_div(a.src[0].ne[0], kBackCols); }
   static Cut cut(const KernelArgs& a) { return {a.src[0].ne[2], unit_tokens(kBackCols * a.src[0].ne[1])}; }
   template <class P>
@@ -125,13 +130,13 @@ struct Back {
 
 template <class Direction>
 ScratchBytes scratch(const KernelArgs& a) {
-  const size_t converted = is_bf16(a) ? converted_bytes<Bf16Path>(a.src[1]) : 0;
+  const size_t converted = converted_bytes_for(arithmetic(a), a.src[1]);
   return {bucket_bytes(a, Direction::cut(a)) + converted, kThreadScratchBytes};
 }
 
 // --- phase 0: unit 0 sorts the pairs, the others convert activations ---
 int64_t prepare_units(const KernelArgs& a) {
-  return 1 + (is_bf16(a) ? ceil_div(rows_of(a.src[1]), kConvertRows) : 0);
+  return 1 + (arithmetic(a) == Arithmetic::F32 ? 0 : ceil_div(rows_of(a.src[1]), kConvertRows));
 }
 
 template <class Direction>
@@ -141,7 +146,7 @@ void prepare(const KernelArgs& a, int64_t lo, int64_t hi, int) {
     if (u == 0) {
       sort_pairs(a, b, Direction::cut(a));
     } else {
-      convert_unit<Bf16Path>(a.src[1], b.converted, u - 1);
+      convert_unit_to(arithmetic(a), a.src[1], b.converted, u - 1);
     }
   }
 }
@@ -153,21 +158,29 @@ int64_t units(const KernelArgs& a) {
   return max_items(a, Direction::cut(a)) * Direction::panels(a);
 }
 
-template <class Direction>
-void run(const KernelArgs& a, int64_t lo, int64_t hi, int thread) {
+template <class Direction, class P>
+void run_as(const KernelArgs& a, int64_t lo, int64_t hi, int thread) {
   const Buckets b = buckets(a, Direction::cut(a));
   const ThreadScratch s = thread_scratch(a, thread);
   const int64_t panels = Direction::panels(a);
   for (int64_t u = lo; u < hi && u / panels < *b.n_items; ++u) {
     const Item& item = b.items[u / panels];
     const char* expert = static_cast<const char*>(a.src[0].data) + item.expert * a.src[0].nb[2];
-    if (is_bf16(a)) {
-      bind_pairs<Bf16Path>(a, b, item, s);
-      Direction::template unit<Bf16Path>(a.src[0], expert, u % panels, item.count, s);
-    } else {
-      bind_pairs<F32Path>(a, b, item, s);
-      Direction::template unit<F32Path>(a.src[0], expert, u % panels, item.count, s);
-    }
+    bind_pairs<P>(a, b, item, s);
+    Direction::template unit<P>(a.src[0], expert, u % panels, item.count, s);
+  }
+}
+
+template <class Direction>
+void run(const KernelArgs& a, int64_t lo, int64_t hi, int thread) {
+  switch (arithmetic(a)) {
+    case Arithmetic::F32:
+      return run_as<Direction, F32Path>(a, lo, hi, thread);
+    case Arithmetic::BF16:
+      return run_as<Direction, Bf16Path>(a, lo, hi, thread);
+    case Arithmetic::Int8:
+      if constexpr (Direction::kInt8) run_as<Direction, Int8Path>(a, lo, hi, thread);
+      return;
   }
 }
 

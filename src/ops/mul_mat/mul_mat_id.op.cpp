@@ -16,14 +16,14 @@
 namespace tandem {
 
 Tensor mul_mat_id(Tensor as, Tensor b, Tensor ids, Precision precision) {
-  const MulMatIdParams params{precision == Precision::BF16, ExpertLayout::Stacked};
+  const MulMatIdParams params{precision, ExpertLayout::Stacked};
   return b.graph->emit(Op::MUL_MAT_ID, {as, b, ids}, params);
 }
 
 Tensor mul_mat_id(Tensor as, Tensor b, Tensor ids) { return mul_mat_id(as, b, ids, b.graph->precision); }
 
 Tensor mul_mat_id_back(Tensor as, Tensor grad, Tensor ids, Precision precision) {
-  const MulMatIdParams params{precision == Precision::BF16, ExpertLayout::Stacked};
+  const MulMatIdParams params{precision, ExpertLayout::Stacked};
   return grad.graph->emit(Op::MUL_MAT_ID_BACK, {as, grad, ids}, params);
 }
 
@@ -61,6 +61,7 @@ void infer(Node& y, Sources src) {
 
 void infer_back(Node& y, Sources src) {
   expect_experts(y, src);
+  expect_trainable(y, params_of<MulMatIdParams>(y).precision);
   const Shape &as = src[0]->ne, &grad = src[1]->ne, &ids = src[2]->ne;
   expect_shapes(as[1] == grad[0] && as[3] == 1 && grad[1] > 0 && ids[0] % grad[1] == 0 && grad[2] == ids[1] &&
                     grad[3] == 1 && ids[2] == 1 && ids[3] == 1,
@@ -88,10 +89,10 @@ Tensor without_repeat(Tensor grad) {
 }
 
 void back(BackwardCtx& c) {
+  const Precision precision = params_of<MulMatIdParams>(*c.out.node).precision;
+  expect_trainable(*c.out.node, precision);
   if (c.needs(0)) c.grad(0, out_prod_id(c.src(1), c.dout, c.src(2), c.src(0).ne(2)));
   if (!c.needs(1)) return;
-  const bool bf16 = params_of<MulMatIdParams>(*c.out.node).bf16 != 0;
-  const Precision precision = bf16 ? Precision::BF16 : Precision::F32;
   const Tensor d = mul_mat_id_back(c.src(0), without_repeat(c.dout), c.src(2), precision);
   const Tensor b = c.src(1);
   c.grad(1, b.ne(1) == d.ne(1) ? d : repeat_back(d, b.shape()));
