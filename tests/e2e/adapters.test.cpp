@@ -214,7 +214,7 @@ TEST_F(Adapters, MergedModelsRunAlone) {
   EXPECT_EQ(data.at("merged").size(), 2u * 7);
   EXPECT_NE(data.at("loss_text").get<std::string>().find("the first 8 rows of"), std::string::npos);
   EXPECT_NEAR(data.at("loss_unmerged").get<double>(), data.at("loss_merged").get<double>(), 1e-4);
-  const std::string call = "generate -p hello -n 4 --logprobs 5 -m ";
+  const std::string call = "generate --precision f32 -p hello -n 4 --logprobs 5 -m ";
   const json apart = run_json(call + at("m.gguf") + " --lora " + at("a.gguf")),
              merged = run_json(call + at("w.gguf"));
   EXPECT_EQ(apart.at("tokens"), merged.at("tokens"));
@@ -313,8 +313,8 @@ TEST_F(Adapters, AnIndependentReaderAgrees) {
               .status,
           0);
       const Outcome generated =
-          run(fmt::format("generate -m {} --lora {} -p 'the thing' -n 6 --json --logprobs {}", at("m.gguf"),
-                          at("p"), m.hparams().n_vocab));
+          run(fmt::format("generate --precision f32 -m {} --lora {} -p 'the thing' -n 6 --json --logprobs {}",
+                          at("m.gguf"), at("p"), m.hparams().n_vocab));
       ASSERT_EQ(generated.status, 0) << generated.err;
       std::ofstream(at("out.json")) << generated.out;
       const Outcome o =
@@ -325,8 +325,9 @@ TEST_F(Adapters, AnIndependentReaderAgrees) {
       RecordProperty(fmt::format("{}_{}", arch, experts), o.out);
     }
     // And it notices: the logits of the base are not those of the adapter.
-    const Outcome base = run(fmt::format("generate -m {} -p 'the thing' -n 6 --json --logprobs {}",
-                                         at("m.gguf"), m.hparams().n_vocab));
+    const Outcome base =
+        run(fmt::format("generate --precision f32 -m {} -p 'the thing' -n 6 --json --logprobs {}",
+                        at("m.gguf"), m.hparams().n_vocab));
     std::ofstream(at("out.json")) << base.out;
     EXPECT_EQ(shell(fmt::format("{} {}/tests/interop/peft_reader.py {} {} --generated {}", python, kSource,
                                 at("m.gguf"), at("p"), at("out.json")))

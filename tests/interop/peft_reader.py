@@ -4,8 +4,8 @@
 usage: peft_reader.py MODEL.gguf PEFT_DIRECTORY [--merged MERGED.gguf] [--generated OUTPUT.json]
 
   --merged     the model that `tandem merge` wrote: its weights less the base's must be scale B A
-  --generated  what `tandem generate --json --logprobs N` printed, N the whole vocabulary: a forward pass of this
-               file's own, over the prompt and each generated token, must give the same logits
+  --generated  what `tandem generate --precision f32 --json --logprobs N` printed, N the whole vocabulary: a forward
+               pass of this file's own, over the prompt and each generated token, must give the same logits
 
 The model's matrices are F32 or F16.  Exit status: 0 all agree, 1 something does not, 2 wrong usage.
 Needs numpy.  The adapter is read by the rules of PEFT: B A per module, alpha / r (alpha / sqrt(r) with rsLoRA),

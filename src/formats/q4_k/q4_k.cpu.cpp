@@ -112,7 +112,6 @@ void dot_i8(const void* blocks, int64_t row_bytes, int rows, int64_t n, const In
   const PanelRows at = panel_rows(blocks, row_bytes, rows);
   Vec y = zero();
   for (int64_t k = 0; k < n; k += 256) {
-
     const int64_t block = k / 256 * (int64_t)sizeof(BlockQ4_K);
     float scales[8 * kI8Rows], offsets[8 * kI8Rows];
     scale_columns(at, block, scales, offsets);
