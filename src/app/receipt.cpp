@@ -68,6 +68,27 @@ std::string argument_of(const std::string& path, const std::string& key, const s
   return fmt::format("--{}={}", key, value);
 }
 
+// Of each layer that the gradient went through: how many experts it reached, and which it did not.
+json experts_json(const HParams& h, std::span<const int64_t> tokens) {
+  json layers = json::array();
+  for (int64_t il = 0; il < (tokens.empty() ? 0 : h.n_layer); ++il) {
+    const std::span<const int64_t> of_layer =
+        tokens.subspan(static_cast<size_t>(il * h.n_expert), static_cast<size_t>(h.n_expert));
+    json missed = json::array();
+    int64_t most = 0;
+    for (size_t e = 0; e < of_layer.size(); ++e) {
+      most = std::max(most, of_layer[e]);
+      if (of_layer[e] == 0) missed.push_back(e);
+    }
+    if (most == 0) continue;
+    layers.push_back({{"layer", il},
+                      {"reached", of_layer.size() - missed.size()},
+                      {"not_reached", missed},
+                      {"most_tokens", most}});
+  }
+  return layers;
+}
+
 }  // namespace
 
 json evaluation_json(const std::optional<Evaluation>& e) {
@@ -150,7 +171,7 @@ void write_receipt(const std::string& path, const Options& options, const Engine
            {"loss_curve", curve},
            {"held_out", held_out},
            {"movements", movements_json(result.movements)},
-           {"experts", "which experts were chosen is not recorded"}};
+           {"experts", experts_json(inputs.model.hparams(), job.expert_tokens())}};
   if (inputs.validation)
     out["held_out_data"] = rows_json(options.text(Opt::ValFile), inputs.validation->report);
   if (!options.text(Opt::LoraInit).empty()) out["lora_init"] = options.text(Opt::LoraInit);

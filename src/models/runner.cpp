@@ -355,6 +355,24 @@ WindowLoss WindowRunner::evaluate(const Window& window) {
   return loss;
 }
 
+void WindowRunner::count_experts(const Window& window, std::span<int64_t> counts) const {
+  TANDEM_CHECK(trained_ && n_kept_ == window.n_tokens());
+  const HParams& h = model_.hparams();
+  TANDEM_CHECK(counts.size() == static_cast<size_t>(h.n_expert * h.n_layer));
+  bool before_a_trained_one = false;
+  for (int64_t t = window.n_tokens(); t-- > 0;) {
+    const auto i = static_cast<size_t>(t);
+    const bool trained = window.labels[i] >= 0,
+               ends_sample = i + 1 == window.positions.size() || window.positions[i + 1] == 0;
+    before_a_trained_one = trained || (before_a_trained_one && !ends_sample);
+    for (int64_t il = lowest_; il < h.n_layer; ++il) {
+      if (il == h.n_layer - 1 ? !trained : !before_a_trained_one) continue;
+      const int32_t* ids = kept_ids_.i32() + (il * options_.window_tokens + t) * h.n_expert_used;
+      for (int64_t k = 0; k < h.n_expert_used; ++k) ++counts[static_cast<size_t>(il * h.n_expert + ids[k])];
+    }
+  }
+}
+
 WindowLoss WindowRunner::evaluate_kept(const Window& window) {
   TANDEM_CHECK(trained_ && n_kept_ == window.n_tokens());
   load(window);

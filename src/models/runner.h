@@ -67,6 +67,10 @@ class WindowRunner {
   WindowLoss evaluate(const Window& window);
   // The same, and adds the gradient of (sum of the losses) * weight to the trained adapter's gradients.
   WindowLoss forward_backward(const Window& window, float weight, const DropoutState& dropout);
+  // Adds to `counts` {n_expert, n_layer} how many tokens of the window of the last forward_backward() took
+  // their gradient through each expert: in the last layer those that are trained, below it all up to the last
+  // trained one of their sample, and none below the lowest trained adapter.
+  void count_experts(const Window& window, std::span<int64_t> counts) const;
   // evaluate() with each token kept at the experts that the last forward_backward() of this window chose: the
   // function whose gradient that was, smooth where evaluate() jumps.  Source: gradients.md 1.5.
   WindowLoss evaluate_kept(const Window& window);

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <complex>
 #include <cstring>
+#include <numeric>
 
 #include "base/rng.h"
 #include "exec/cpu/cpu_backend.h"
@@ -311,6 +313,49 @@ TEST(Runner, KeptExpertsAreThoseOfTheLastPass) {
     EXPECT_EQ(runner.evaluate_kept(window).nll, chosen.nll);
     for (float& v : adapter.values()) v /= 1.5f;
   }
+}
+
+// An expert is counted where its adapter gets a gradient, and only there.
+TEST(Runner, CountedExpertsAreThoseWithAGradient) {
+  TempDir dir;
+  const Model model = tiny_model(dir, "qwen3moe", awkward_sizes(DType::F32));
+  const HParams& h = model.hparams();
+  AdapterSet adapter = random_adapter(model, "experts", 2, 5);
+  for (AdapterPair& p : adapter.pairs()) p.trainable = p.weight->layer > 0;
+  adapter.allocate_gradients();
+  ThreadPool pool(2);
+  CpuBackend cpu(pool, best_isa());
+  int n_reached = 0, n_missed = 0;
+  for (const uint64_t seed : {1, 2, 3}) {
+    Window window = random_window(model, {3, 4}, 1, seed);
+    for (const size_t i : {1, 3, 5, 6}) window.labels[i] = -1;  // the ends of both samples, and one between
+    WindowRunner runner(model, cpu, {&adapter}, &adapter, options_for(7, 64));
+    runner.allocate();
+    std::fill(adapter.gradients().begin(), adapter.gradients().end(), 0.f);
+    runner.forward_backward(window, 1.f, {});
+    std::vector<int64_t> counts(static_cast<size_t>(h.n_expert * h.n_layer), 0);
+    runner.count_experts(window, counts);
+    for (const AdapterPair& p : adapter.pairs()) {
+      const int64_t each = p.b_shape[0] * p.b_shape[1];
+      for (int64_t e = 0; e < h.n_expert; ++e) {
+        const float* g = adapter.b_gradient(p) + e * each;
+        const bool reached = std::any_of(g, g + each, [](float x) { return x != 0; });
+        const int64_t counted = counts[static_cast<size_t>(p.weight->layer * h.n_expert + e)];
+        EXPECT_EQ(counted > 0, reached) << p.weight->name << ", expert " << e;
+        ++(reached ? n_reached : n_missed);
+      }
+    }
+    const auto tokens_of = [&](int64_t il) {
+      return std::accumulate(counts.begin() + il * h.n_expert, counts.begin() + (il + 1) * h.n_expert,
+                             int64_t{0}) /
+             h.n_expert_used;
+    };
+    EXPECT_EQ(tokens_of(0), 0);
+    EXPECT_EQ(tokens_of(1), 3);  // token 0 of the first sample, 0 and 1 of the second
+    EXPECT_EQ(tokens_of(2), window.n_trained());
+  }
+  EXPECT_GT(n_reached, 20);
+  EXPECT_GT(n_missed, 20);
 }
 
 TEST(Runner, TokensOutsideTheVocabularyAreRefused) {

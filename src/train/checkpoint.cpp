@@ -71,6 +71,7 @@ void collect(Sections& out, TrainJob& job, const RunState& run) {
               {"second-moments", std::as_bytes(n.second_moments)},
               {"last-good-adapter", std::as_bytes(n.last_good)},
               {"best-adapter", std::as_bytes(std::span(run.best_values))},
+              {"expert-tokens", std::as_bytes(n.expert_tokens)},
               {"curve", std::as_bytes(std::span(run.curve))},
               {"held-out", std::as_bytes(std::span(run.held_out))}};
 }
@@ -163,12 +164,16 @@ RunState Checkpoint::apply(TrainJob& job) const {
     broken(fmt::format("{} numbers of the best adapter, {} of the adapter", run.best_values.size(), n));
   if (run.best >= std::max<size_t>(1, run.held_out.size()) || run.without_gain < 0)
     broken(fmt::format("the best evaluation is number {} of {}", run.best, run.held_out.size()));
+  const std::vector<int64_t> expert_tokens = read_records<int64_t>(file_, "expert-tokens");
+  if (expert_tokens.size() != job.expert_tokens().size())
+    broken(fmt::format("{} experts, the model has {}", expert_tokens.size(), job.expert_tokens().size()));
   job.restore({.step = step_,
                .optimizer_steps = optimizer_steps_,
                .values = numbers_of(file_, "adapter", n),
                .first_moments = numbers_of(file_, "first-moments", n),
                .second_moments = numbers_of(file_, "second-moments", n),
-               .last_good = numbers_of(file_, "last-good-adapter", n)});
+               .last_good = numbers_of(file_, "last-good-adapter", n),
+               .expert_tokens = expert_tokens});
   const DataCursor now = job.cursor();
   if (now != cursor_) {
     broken(fmt::format("step {} is step {} of epoch {}, it says step {} of epoch {}", step_, now.step,

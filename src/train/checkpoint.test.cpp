@@ -110,6 +110,7 @@ class Checkpoints : public testing::Test {
       EXPECT_TRUE(std::equal(a.first_moments.begin(), a.first_moments.end(), b.first_moments.begin()));
       EXPECT_TRUE(std::equal(a.second_moments.begin(), a.second_moments.end(), b.second_moments.begin()));
       EXPECT_TRUE(std::equal(a.last_good.begin(), a.last_good.end(), b.last_good.begin()));
+      EXPECT_TRUE(std::equal(a.expert_tokens.begin(), a.expert_tokens.end(), b.expert_tokens.begin()));
     }
   }
   static void expect_equal(const RunState& a, const RunState& b) {

@@ -97,6 +97,7 @@ TrainJob::TrainJob(const Model& model, Backend& backend, TrainSettings settings,
     trained_ranges_.push_back({p.b_at, static_cast<size_t>(p.b_shape.elements())});
   }
   initial_ = last_good_ = snapshot();
+  expert_tokens_.resize(static_cast<size_t>(model_.hparams().n_expert * model_.hparams().n_layer));
 
   batch_settings_ = {.rows_per_step = settings_.batch_rows * settings_.grad_accumulation,
                      .window_tokens = settings_.window_tokens,
@@ -250,15 +251,18 @@ JobNumbers TrainJob::numbers() const {
           .values = adapter_.values(),
           .first_moments = optimizer_->first_moments(),
           .second_moments = optimizer_->second_moments(),
-          .last_good = last_good_};
+          .last_good = last_good_,
+          .expert_tokens = expert_tokens_};
 }
 
 void TrainJob::restore(const JobNumbers& numbers) {
   TANDEM_CHECK(optimizer_ && numbers.step >= 0 && numbers.step <= total_steps_ &&
-               numbers.last_good.size() == last_good_.size());
+               numbers.last_good.size() == last_good_.size() &&
+               numbers.expert_tokens.size() == expert_tokens_.size());
   optimizer_->restore(numbers.optimizer_steps, numbers.first_moments, numbers.second_moments);
   restore(numbers.values);
   std::copy(numbers.last_good.begin(), numbers.last_good.end(), last_good_.begin());
+  std::copy(numbers.expert_tokens.begin(), numbers.expert_tokens.end(), expert_tokens_.begin());
   step_ = numbers.step;
 }
 
@@ -361,6 +365,7 @@ StepReport TrainJob::step() {
       const WindowLoss loss =
           runner_->forward_backward(window, 1.f / static_cast<float>(batch.n_trained), dropout);
       for (float l : loss.nll) nll += l;
+      if (!expert_tokens_.empty()) runner_->count_experts(window, expert_tokens_);
       dropout.first_token += window.n_tokens();
     }
   } catch (const Error& error) {

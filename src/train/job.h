@@ -101,6 +101,7 @@ struct JobNumbers {
   int64_t optimizer_steps = 0;  // those the moments have seen
   std::span<const float> values, first_moments, second_moments;
   std::span<const float> last_good;  // the last adapter whose loss was known to be finite
+  std::span<const int64_t> expert_tokens;
 };
 
 // Where in the data a job stands: the next step is this one of this epoch, both from 0.
@@ -139,6 +140,9 @@ class TrainJob {
   int64_t steps_done() const { return step_; }
   int64_t total_steps() const { return total_steps_; }
   const AdapterSet& adapter() const { return adapter_; }
+  // {n_expert, n_layer}: through each expert, the gradient of how many tokens went so far
+  // (WindowRunner::count_experts); empty without experts.
+  std::span<const int64_t> expert_tokens() const { return expert_tokens_; }
   const TrainSettings& settings() const { return settings_; }
   // What an export of the adapter is proved with: the start of the first row.
   ExportProof proof() const;
@@ -159,6 +163,7 @@ class TrainJob {
   AdapterSet adapter_;
   std::vector<FlatRange> trained_ranges_;
   std::vector<float> initial_, last_good_;
+  std::vector<int64_t> expert_tokens_;
   BatchSettings batch_settings_;
   std::vector<StepBatch> epoch_;  // the steps of epoch_index_
   int64_t epoch_index_ = -1;

@@ -210,6 +210,13 @@ TEST_F(Receipts, TheRunIsDoneAgainBitForBit) {
   EXPECT_EQ(said.at("after"), last_line(trained).at("after"));
   EXPECT_EQ(said.at("movements"), last_line(trained).at("movements"));
   EXPECT_EQ(said.at("model").at("base_hash"), model_.base_hash());
+  const HParams& h = model_.hparams();
+  ASSERT_EQ(said.at("experts").size(), static_cast<size_t>(h.n_layer));
+  for (const json& layer : said.at("experts")) {
+    EXPECT_EQ(layer.at("reached").get<size_t>() + layer.at("not_reached").size(),
+              static_cast<size_t>(h.n_expert));
+    EXPECT_GT(layer.at("most_tokens").get<int64_t>(), 0);
+  }
   EXPECT_EQ(said.at("data").at("rows"), 20);
   EXPECT_EQ(said.at("settings").at("adam-beta2"), "0.99");
   EXPECT_EQ(said.at("settings").at("packing"), "on");
