@@ -150,11 +150,12 @@ class Writer {
     for (const auto& [place, all] : places) {
       // The end of a path stands for all layers.
       const bool everywhere = static_cast<int64_t>(all.size()) == model_.hparams().n_layer;
+      const Named& first = *all[0];
       const bool one_rank =
-          std::all_of(all.begin(), all.end(), [&](const Named* n) { return n->rank == all[0]->rank; });
-      json& targets = all[0]->is_parameter ? parameters : modules;
+          std::all_of(all.begin(), all.end(), [&](const Named* n) { return n->rank == first.rank; });
+      json& targets = first.is_parameter ? parameters : modules;
       if (everywhere) targets.push_back(place);
-      if (everywhere && one_rank && all[0]->rank != rank) rank_pattern[place] = all[0]->rank;
+      if (everywhere && one_rank && first.rank != rank) rank_pattern[place] = first.rank;
       for (const Named* n : all) {
         if (!everywhere) targets.push_back(full_name(*n));
         if (n->rank != rank && !(everywhere && one_rank)) rank_pattern[full_name(*n)] = n->rank;
