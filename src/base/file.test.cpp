@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "tests/support/faulty_files.h"
 
 namespace tandem {
 namespace {
@@ -232,65 +233,9 @@ TEST_F(FileTest, OtherDirectoriesAreNotTouched) {
   EXPECT_EQ(listing().size(), 4u);
 }
 
-// Fault injection: calls are counted over all operations, and the one with number `fail_at` fails with
-// `error`.
-struct Faults {
-  int n_calls = 0;
-  int fail_at = -1;
-  int error = EIO;
-  std::string failed;  // the operation that was made to fail
-  size_t max_write_bytes = SIZE_MAX;
-  bool interrupt_next_write = false;
-  FileOps real{};
-} faults;
-
-bool fails(const char* name) {
-  if (faults.n_calls++ != faults.fail_at) return false;
-  faults.failed = name;
-  errno = faults.error;
-  return true;
-}
-
-int faulty_open(const char* path, int flags, mode_t mode) {
-  return fails("open") ? -1 : faults.real.open(path, flags, mode);
-}
-ssize_t faulty_write(int fd, const void* data, size_t n) {
-  if (fails("write")) {
-    faults.real.write(fd, data, n / 2);  // the worst kind of failure: half of it is there
-    errno = faults.error;
-    return -1;
-  }
-  if (faults.max_write_bytes != SIZE_MAX) {
-    faults.interrupt_next_write = !faults.interrupt_next_write;
-    if (faults.interrupt_next_write) {
-      errno = EINTR;
-      return -1;
-    }
-  }
-  return faults.real.write(fd, data, std::min(n, faults.max_write_bytes));
-}
-int faulty_fsync(int fd) { return fails("fsync") ? -1 : faults.real.fsync(fd); }
-int faulty_close(int fd) {
-  const int result = faults.real.close(fd);  // a failed close has closed all the same
-  return fails("close") ? -1 : result;
-}
-int faulty_rename(const char* from, const char* to) {
-  return fails("rename") ? -1 : faults.real.rename(from, to);
-}
-int faulty_unlink(const char* path) { return fails("unlink") ? -1 : faults.real.unlink(path); }
-
 class FileFaultTest : public FileTest {
  protected:
-  void SetUp() override {
-    FileTest::SetUp();
-    faults = {};
-    faults.real = set_file_ops_for_test(
-        {faulty_open, faulty_write, faulty_fsync, faulty_close, faulty_rename, faulty_unlink});
-  }
-  void TearDown() override {
-    set_file_ops_for_test(faults.real);
-    FileTest::TearDown();
-  }
+  FaultyFiles files_;
 };
 
 TEST_F(FileFaultTest, EveryCallFailsOnceAndTheFileIsOldOrNew) {

@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "exec/cpu/cpu_backend.h"
+#include "tests/support/faulty_files.h"
 #include "tests/support/tiny_models.h"
 #include "train/checkpoint.h"
 
@@ -19,55 +20,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Calls are counted over all operations; the one with number `fail_at` fails with `error`.
-struct Faults {
-  int n_calls = 0;
-  int fail_at = -1;
-  int error = EIO;
-  size_t max_write_bytes = SIZE_MAX;
-  std::string failed;
-  FileOps real{};
-} faults;
-
-bool fails(const char* name) {
-  if (faults.n_calls++ != faults.fail_at) return false;
-  faults.failed = name;
-  errno = faults.error;
-  return true;
-}
-int faulty_open(const char* path, int flags, mode_t mode) {
-  return fails("open") ? -1 : faults.real.open(path, flags, mode);
-}
-ssize_t faulty_write(int fd, const void* data, size_t n) {
-  if (fails("write")) {
-    faults.real.write(fd, data, n / 2);
-    errno = faults.error;
-    return -1;
-  }
-  return faults.real.write(fd, data, std::min(n, faults.max_write_bytes));
-}
-int faulty_fsync(int fd) { return fails("fsync") ? -1 : faults.real.fsync(fd); }
-int faulty_close(int fd) {
-  const int result = faults.real.close(fd);
-  return fails("close") ? -1 : result;
-}
-int faulty_rename(const char* from, const char* to) {
-  return fails("rename") ? -1 : faults.real.rename(from, to);
-}
-int faulty_unlink(const char* path) { return fails("unlink") ? -1 : faults.real.unlink(path); }
-
 class CheckpointFaults : public testing::Test {
  protected:
   static constexpr int64_t kSteps = 4;
 
   void SetUp() override {
-    faults = {};
-    faults.real = set_file_ops_for_test(
-        {faulty_open, faulty_write, faulty_fsync, faulty_close, faulty_rename, faulty_unlink});
     want_ = train(CheckpointStore(dir_.file("want"), 2), kSteps);
     train(CheckpointStore(dir_.file("first"), 2), 1);
   }
-  void TearDown() override { set_file_ops_for_test(faults.real); }
 
   static SynthSettings sizes() {
     SynthSettings s = awkward_sizes(DType::Q8_0);
@@ -130,6 +90,7 @@ class CheckpointFaults : public testing::Test {
   }
 
   TempDir dir_;
+  FaultyFiles files_;
   Model model_ = tiny_model(dir_, "qwen3moe", sizes());
   std::vector<float> want_;
 };
