@@ -47,16 +47,4 @@ std::optional<Precision> given_precision(const Options& options, bool gradients)
   return name == "int8" ? Precision::Int8 : name == "bf16" ? Precision::BF16 : Precision::F32;
 }
 
-const char* precision_name(Precision precision) {
-  switch (precision) {
-    case Precision::F32:
-      return "f32";
-    case Precision::BF16:
-      return "bf16";
-    case Precision::Int8:
-      return "int8";
-  }
-  return "?";
-}
-
 }  // namespace tandem

@@ -26,6 +26,5 @@ struct Engine {
 Precision chosen_precision(const Options& options, const Engine& engine);
 // --precision, if it is given.  Throws: Usage for int8 with `gradients`.
 std::optional<Precision> given_precision(const Options& options, bool gradients);
-const char* precision_name(Precision precision);
 
 }  // namespace tandem

@@ -81,4 +81,16 @@ std::optional<IsaLevel> isa_of_name(std::string_view name) {
   return std::nullopt;
 }
 
+const char* precision_name(Precision precision) {
+  switch (precision) {
+    case Precision::F32:
+      return "f32";
+    case Precision::BF16:
+      return "bf16";
+    case Precision::Int8:
+      return "int8";
+  }
+  return "?";
+}
+
 }  // namespace tandem

@@ -5,6 +5,8 @@
 #include <span>
 #include <string_view>
 
+#include "base/kernel.h"
+
 namespace tandem {
 
 // In ascending order: each level has everything of those before it.
@@ -27,5 +29,8 @@ IsaLevel best_isa();
 const char* isa_name(IsaLevel level);
 // The level with this name; nothing for an unknown one.
 std::optional<IsaLevel> isa_of_name(std::string_view name);
+
+// "f32", "bf16" or "int8".
+const char* precision_name(Precision precision);
 
 }  // namespace tandem

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "base/isa.h"
 #include "io/content_hash.h"
 
 namespace tandem {
@@ -341,7 +342,7 @@ std::vector<JobFact> TrainJob::facts() const {
   add("order of the rows", order_hash_);
   add("steps between evaluations", s.steps_per_eval);
   add("early stop", s.early_stop);
-  add("precision", s.precision == Precision::BF16 ? "bf16" : "f32");
+  add("precision", precision_name(s.precision));
   add("instruction set", backend_.numerics());
   return facts;
 }
