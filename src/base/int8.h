@@ -34,7 +34,25 @@ TANDEM_INLINE void split_nibbles(const uint8_t* packed, uint8_t* codes) {
   }
 }
 
+// The same with a fifth bit: bit j of the four bytes `high` belongs to element j.
+TANDEM_INLINE void split_fives(const uint8_t* high, const uint8_t* packed, uint8_t* codes) {
+  uint32_t bits;
+  memcpy(&bits, high, 4);
+  split_nibbles(packed, codes);
+  for (int k = 0; k < 32; ++k) codes[k] = (uint8_t)(codes[k] | (bits >> k & 1) << 4);
+}
+
 #if defined(__AVX512VBMI__)
+
+// split_fives(), in one register.
+TANDEM_INLINE __m256i fives_of(const uint8_t* high, const uint8_t* packed) {
+  const __m128i nibbles = _mm_loadu_si128((const __m128i*)packed);
+  const __m256i low =
+      _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(nibbles, 4), nibbles), _mm256_set1_epi8(15));
+  __mmask32 fifth;
+  memcpy(&fifth, high, 4);
+  return _mm256_mask_add_epi8(low, fifth, low, _mm256_set1_epi8(16));
+}
 
 // Where the rows of a panel lie; what is past the last row repeats it.
 struct PanelRows {
@@ -118,6 +136,26 @@ TANDEM_INLINE void half_columns(const PanelRows& rows, int64_t at, int64_t step,
     const __m512i both = dword_column(rows, at + j * step);
     store(first + j * kI8Rows, halves_to_float(both));
     store(second + j * kI8Rows, halves_to_float(_mm512_srli_epi32(both, 16)));
+  }
+}
+
+// Scales and offsets of the eight sub-blocks that every row has at byte `at`, of blocks that begin as those
+// of Q4_K and Q5_K do: d, dmin, twelve bytes of six-bit numbers.
+TANDEM_INLINE void k_scale_columns(const PanelRows& rows, int64_t at, float* scales, float* offsets) {
+  __m512i w[4];  // d and dmin, then the twelve packed bytes
+  columns_of_16(rows, at, w);
+  const Vec d = halves_to_float(w[0]), dmin = halves_to_float(_mm512_srli_epi32(w[0], 16));
+  const auto six = [](__m512i v) { return _mm512_and_si512(v, _mm512_set1_epi32(0x3f3f3f3f)); };
+  const auto four = [](__m512i v) { return _mm512_and_si512(v, _mm512_set1_epi32(0x0f0f0f0f)); };
+  const auto two = [](__m512i v) {
+    return _mm512_and_si512(_mm512_srli_epi32(v, 2), _mm512_set1_epi32(0x30303030));
+  };
+  const IVec words[4] = {(IVec)six(w[1]), (IVec)_mm512_or_si512(four(w[3]), two(w[1])), (IVec)six(w[2]),
+                         (IVec)_mm512_or_si512(four(_mm512_srli_epi32(w[3], 4)), two(w[2]))};
+#pragma GCC unroll 8
+  for (int j = 0; j < 8; ++j) {
+    store(scales + j * kI8Rows, d * to_float((words[j / 4] >> 8 * (j % 4)) & 63));
+    store(offsets + j * kI8Rows, zero() - dmin * to_float((words[2 + j / 4] >> 8 * (j % 4)) & 63));
   }
 }
 

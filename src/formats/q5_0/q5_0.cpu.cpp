@@ -49,25 +49,9 @@ constexpr void (*to_bf16)(const void*, uint16_t*, int64_t) = nullptr;
 
 TANDEM_INLINE void block_i8(const void* at, uint8_t* codes, float* scales, float*) {
   const BlockQ5_0* block = (const BlockQ5_0*)at;
-  uint32_t high;
-  memcpy(&high, block->qh, 4);
-  split_nibbles(block->qs, codes);
-  for (int k = 0; k < 32; ++k) codes[k] = (uint8_t)(codes[k] | (high >> k & 1) << 4);
+  split_fives(block->qh, block->qs, codes);
   scales[0] = f16_to_f32(block->d);
 }
-
-#if defined(__AVX512VBMI__)
-// The codes of a block in order.
-TANDEM_INLINE __m256i codes_of(const uint8_t* at) {
-  const BlockQ5_0* block = (const BlockQ5_0*)at;
-  const __m128i packed = _mm_loadu_si128((const __m128i*)block->qs);
-  const __m256i low =
-      _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(packed, 4), packed), _mm256_set1_epi8(15));
-  __mmask32 fifth;
-  memcpy(&fifth, block->qh, 4);
-  return _mm256_mask_add_epi8(low, fifth, low, _mm256_set1_epi8(16));
-}
-#endif
 
 void pack_i8(const void* blocks, int64_t row_bytes, int rows, int64_t n, const Int8Panel& panel) {
   int64_t packed = 0;
@@ -75,7 +59,9 @@ void pack_i8(const void* blocks, int64_t row_bytes, int rows, int64_t n, const I
   const PanelRows at = panel_rows(blocks, row_bytes, rows);
   for (; packed + 64 <= n; packed += 64) {
     pack_64(at, packed / 32 * 22, panel, packed, [](const uint8_t* p) {
-      return _mm512_inserti64x4(_mm512_castsi256_si512(codes_of(p)), codes_of(p + 22), 1);
+      const BlockQ5_0* pair = (const BlockQ5_0*)p;
+      const __m256i first = fives_of(pair[0].qh, pair[0].qs), second = fives_of(pair[1].qh, pair[1].qs);
+      return _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
     });
   }
   half_columns(at, 0, 22, packed / 32, panel.scales);

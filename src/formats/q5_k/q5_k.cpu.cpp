@@ -74,25 +74,6 @@ constexpr void (*to_bf16)(const void*, uint16_t*, int64_t) = nullptr;
 #endif
 
 #if defined(__AVX512VBMI__)
-// Scales and offsets of the eight sub-blocks of every row; block at `at` of each.
-TANDEM_INLINE void scale_columns(const PanelRows& rows, int64_t at, float* scales, float* offsets) {
-  __m512i w[4];  // d and dmin, then the twelve packed bytes
-  columns_of_16(rows, at, w);
-  const Vec d = halves_to_float(w[0]), dmin = halves_to_float(_mm512_srli_epi32(w[0], 16));
-  const auto six = [](__m512i v) { return _mm512_and_si512(v, _mm512_set1_epi32(0x3f3f3f3f)); };
-  const auto four = [](__m512i v) { return _mm512_and_si512(v, _mm512_set1_epi32(0x0f0f0f0f)); };
-  const auto two = [](__m512i v) {
-    return _mm512_and_si512(_mm512_srli_epi32(v, 2), _mm512_set1_epi32(0x30303030));
-  };
-  const IVec words[4] = {(IVec)six(w[1]), (IVec)_mm512_or_si512(four(w[3]), two(w[1])), (IVec)six(w[2]),
-                         (IVec)_mm512_or_si512(four(_mm512_srli_epi32(w[3], 4)), two(w[2]))};
-#pragma GCC unroll 8
-  for (int j = 0; j < 8; ++j) {
-    store(scales + j * kI8Rows, d * to_float((words[j / 4] >> 8 * (j % 4)) & 63));
-    store(offsets + j * kI8Rows, zero() - dmin * to_float((words[2 + j / 4] >> 8 * (j % 4)) & 63));
-  }
-}
-
 // Bit j of every byte, as sixteen.
 TANDEM_INLINE __m512i fifth(__m512i bits, int j) {
   const __m512i at4 =
@@ -104,7 +85,7 @@ void pack_i8(const void* blocks, int64_t row_bytes, int rows, int64_t n, const I
   const PanelRows at = panel_rows(blocks, row_bytes, rows);
   for (int64_t k = 0; k < n; k += 256) {
     const int64_t block = k / 256 * (int64_t)sizeof(BlockQ5_K);
-    scale_columns(at, block, panel.scales + k / 32 * kI8Rows, panel.offsets + k / 32 * kI8Rows);
+    k_scale_columns(at, block, panel.scales + k / 32 * kI8Rows, panel.offsets + k / 32 * kI8Rows);
     __m512i high[8];
     columns_of_32(at, block + 16, high);
 #pragma GCC unroll 2
