@@ -28,38 +28,9 @@ constexpr GlobalWeightSpec kGlobalWeights[] = {
      false, "model.norm"},
     {"output.weight", &GlobalWeights::output, [](const HParams& h) { return Shape(h.n_embd, h.n_vocab); },
      true, "lm_head"},
+    {"rope_freqs.weight", &GlobalWeights::rope_freqs,
+     [](const HParams& h) { return Shape(h.rope.n_rot / 2); }, true},
 };
-
-// A hyper-parameter with its bounds; the bounds keep later arithmetic far from overflow.
-int64_t bounded(const GgufFile& file, const std::string& key, int64_t lo, int64_t hi) {
-  const uint64_t value = file.get_u64(key);
-  if (value < static_cast<uint64_t>(lo) || value > static_cast<uint64_t>(hi)) {
-    fail(Code::BadData, "{}: {} is {}, it must be from {} to {}", file.path(), key, value, lo, hi);
-  }
-  return static_cast<int64_t>(value);
-}
-
-int64_t bounded_or(const GgufFile& file, const std::string& key, int64_t lo, int64_t hi, int64_t otherwise) {
-  return file.has(key) ? bounded(file, key, lo, hi) : otherwise;
-}
-
-// A factor of later arithmetic: a number from -limit to limit.
-float finite_f32(const GgufFile& file, const std::string& key, float otherwise) {
-  constexpr float kLimit = 1e9f;  // far from what any model has, and products of two stay finite
-  const float value = file.get_f32_or(key, otherwise);
-  if (!(std::abs(value) <= kLimit)) {
-    fail(Code::BadData, "{}: {} is {}, it must be a number up to {}", file.path(), key, value, kLimit);
-  }
-  return value;
-}
-
-float positive_f32(const GgufFile& file, const std::string& key, float otherwise) {
-  const float value = finite_f32(file, key, otherwise);
-  if (!(value > 0)) {
-    fail(Code::BadData, "{}: {} is {}, a positive number is needed", file.path(), key, value);
-  }
-  return value;
-}
 
 void read_rope(const GgufFile& file, const std::string& a, HParams& h) {
   h.rope.kind = RopeKind::Neox;
@@ -120,7 +91,7 @@ class Offences {
 };
 
 Weight take(const GgufFile& file, const std::string& name, const Shape& shape, const char* role, int layer,
-            bool optional, Offences& offences) {
+            bool optional, bool f32, Offences& offences) {
   const GgufTensor* t = file.find(name);
   if (!t) {
     if (!optional) offences.add(fmt::format("{} is missing", name));
@@ -137,14 +108,56 @@ Weight take(const GgufFile& file, const std::string& name, const Shape& shape, c
          "{}: tensor {} is {}, a type this engine knows but cannot decode; re-quantize the model",
          file.path_of(*t), name, name_of(w.type));
   }
-  if (shape.rows() == 1 && w.type != DType::F32) {
-    fail(Code::Unsupported, "{}: tensor {} is {}; norms and other vectors must be F32", file.path_of(*t),
-         name, name_of(w.type));
+  if ((f32 || shape.rows() == 1) && w.type != DType::F32) {
+    fail(Code::Unsupported, "{}: tensor {} is {}; norms, {}other vectors must be F32", file.path_of(*t), name,
+         name_of(w.type), f32 ? "convolutions, sinks and " : "biases and ");
   }
   return w;
 }
 
+// Whether a tensor belongs to the layers after the last of the model, which take no part in its forward pass.
+// Source: architectures.md 2.7.
+bool predicts_further_tokens(std::string_view name, const HParams& h) {
+  for (int64_t il = h.n_layer; il < h.n_layer + h.n_layer_nextn; ++il) {
+    if (name.starts_with(fmt::format("blk.{}.", il))) return true;
+  }
+  return false;
+}
+
 }  // namespace
+
+float HParams::score_scale() const {
+  return attention_scale > 0 ? attention_scale : 1.f / std::sqrt(static_cast<float>(d_head));
+}
+
+int64_t bounded(const GgufFile& file, const std::string& key, int64_t lo, int64_t hi) {
+  const uint64_t value = file.get_u64(key);
+  if (value < static_cast<uint64_t>(lo) || value > static_cast<uint64_t>(hi)) {
+    fail(Code::BadData, "{}: {} is {}, it must be from {} to {}", file.path(), key, value, lo, hi);
+  }
+  return static_cast<int64_t>(value);
+}
+
+int64_t bounded_or(const GgufFile& file, const std::string& key, int64_t lo, int64_t hi, int64_t otherwise) {
+  return file.has(key) ? bounded(file, key, lo, hi) : otherwise;
+}
+
+float finite_f32(const GgufFile& file, const std::string& key, float otherwise) {
+  constexpr float kLimit = 1e9f;  // far from what any model has, and products of two stay finite
+  const float value = file.get_f32_or(key, otherwise);
+  if (!(std::abs(value) <= kLimit)) {
+    fail(Code::BadData, "{}: {} is {}, it must be a number up to {}", file.path(), key, value, kLimit);
+  }
+  return value;
+}
+
+float positive_f32(const GgufFile& file, const std::string& key, float otherwise) {
+  const float value = finite_f32(file, key, otherwise);
+  if (!(value > 0)) {
+    fail(Code::BadData, "{}: {} is {}, a positive number is needed", file.path(), key, value);
+  }
+  return value;
+}
 
 std::span<const ArchDef* const> all_archs() { return kArchs; }
 std::span<const GlobalWeightSpec> global_weights() { return kGlobalWeights; }
@@ -162,6 +175,8 @@ HParams read_hparams(const GgufFile& file, const ArchDef& arch) {
   const std::string a = std::string(arch.name) + ".";
   HParams h;
   h.n_layer = bounded(file, a + "block_count", 1, 512);
+  h.n_layer_nextn = bounded_or(file, a + "nextn_predict_layers", 0, h.n_layer - 1, 0);
+  h.n_layer -= h.n_layer_nextn;
   h.n_embd = bounded(file, a + "embedding_length", 1, 1 << 20);
   h.n_ctx_train = bounded(file, a + "context_length", 1, 1 << 30);
   h.n_head = bounded(file, a + "attention.head_count", 1, 4096);
@@ -192,7 +207,10 @@ HParams read_hparams(const GgufFile& file, const ArchDef& arch) {
            n_tokens, h.n_vocab);
     }
   }
-  if (arch.moe) {
+  const bool has_experts =
+      arch.experts == Experts::All || (arch.experts == Experts::ByKey && file.has(a + "expert_count") &&
+                                       file.get_u64(a + "expert_count") > 0);
+  if (has_experts) {
     h.n_expert = bounded(file, a + "expert_count", 1, 512);
     h.n_expert_used = bounded(file, a + "expert_used_count", 1, h.n_expert);
     h.n_ff_exp = file.has(a + "expert_feed_forward_length")
@@ -227,22 +245,25 @@ Model Model::from(GgufFile opened) {
   m.layers_.resize(static_cast<size_t>(m.hparams_.n_layer));
   size_t n_taken = 0;
   for (const GlobalWeightSpec& spec : kGlobalWeights) {
+    if (spec.slot == &GlobalWeights::rope_freqs && !m.arch_->rope_freqs) continue;
     Weight& w = m.global_.*spec.slot;
-    w = take(file, spec.name, spec.shape(m.hparams_), "", -1, spec.optional, offences);
+    w = take(file, spec.name, spec.shape(m.hparams_), "", -1, spec.optional, false, offences);
     n_taken += w.present();
   }
   for (int64_t il = 0; il < m.hparams_.n_layer; ++il) {
     for (const LayerWeightSpec& spec : m.arch_->layer_weights) {
+      if (!spec.present_in(m.hparams_, il)) continue;
       const std::string name = fmt::format(fmt::runtime(spec.name), il);
       Weight& w = m.layers_[static_cast<size_t>(il)].*spec.slot;
-      w = take(file, name, spec.shape(m.hparams_), spec.role, static_cast<int>(il), false, offences);
+      w = take(file, name, spec.shape(m.hparams_), spec.role, static_cast<int>(il), spec.optional, spec.f32,
+               offences);
       n_taken += w.present();
     }
   }
   offences.raise(file, *m.arch_);
   if (n_taken != file.tensors().size()) {
     for (const GgufTensor& t : file.tensors()) {
-      if (!m.find(t.name)) {
+      if (!m.find(t.name) && !predicts_further_tokens(t.name, m.hparams_)) {
         fail(Code::Unsupported,
              "{}: tensor {} is not part of the architecture {} as built here; the model would run without it "
              "and be wrong",
@@ -257,7 +278,7 @@ std::vector<const Weight*> Model::adaptable() const {
   std::vector<const Weight*> result;
   for (const LayerWeights& layer : layers_) {
     for (const LayerWeightSpec& spec : arch_->layer_weights) {
-      if (*spec.role) result.push_back(&(layer.*spec.slot));
+      if (*spec.role && (layer.*spec.slot).present()) result.push_back(&(layer.*spec.slot));
     }
   }
   return result;

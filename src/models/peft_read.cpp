@@ -172,8 +172,8 @@ void Reader::place(const std::string& path, const Halves& h) {
   }
   for (const LayerWeightSpec& spec : model_.arch().layer_weights) {
     int64_t expert = -1;
-    if (is_module(rest, spec.hf.module, &expert))
-      return place_plain(path, h, model_.layer(*il).*spec.slot, expert);
+    const Weight& w = model_.layer(*il).*spec.slot;
+    if (w.present() && is_module(rest, spec.hf.module, &expert)) return place_plain(path, h, w, expert);
   }
   std::string_view owner = rest;
   while (strip_suffix(owner, ".base_layer")) {

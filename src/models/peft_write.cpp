@@ -100,7 +100,7 @@ class Writer {
     const Weight* any = nullptr;
     int n_parts = 1;
     for (const LayerWeightSpec& spec : model_.arch().layer_weights) {
-      if (parameter != spec.hf.fused) continue;
+      if (parameter != spec.hf.fused || !(model_.layer(il).*spec.slot).present()) continue;
       any = &(model_.layer(il).*spec.slot);
       n_parts = spec.hf.n_parts;
       if (const AdapterPair* p = set_.find(*any)) rank += p->rank;
@@ -110,7 +110,7 @@ class Writer {
         b(static_cast<size_t>(n_rows * n_parts * rank * n_expert));
     int64_t first = 0;
     for (const LayerWeightSpec& spec : model_.arch().layer_weights) {
-      if (parameter != spec.hf.fused) continue;
+      if (parameter != spec.hf.fused || !(model_.layer(il).*spec.slot).present()) continue;
       const AdapterPair* p = set_.find(model_.layer(il).*spec.slot);
       if (!p) continue;
       // The file's scale is alpha_ / rank for all of them.

@@ -96,6 +96,10 @@ float* WindowRunner::boundary(int64_t il) const {
   return boundaries_.f32() + slot * options_.window_tokens * model_.hparams().n_embd;
 }
 
+int64_t WindowRunner::n_ranges() const {
+  return (options_.window_tokens + options_.range_tokens - 1) / options_.range_tokens;
+}
+
 int WindowRunner::build_embedding(Range r) {
   graph_.clear();
   graph_.segment = "embedding";
@@ -118,7 +122,13 @@ int WindowRunner::build_layer(int64_t il, Range r, int64_t window_tokens, Pass p
   in.n_tokens = r.n;
   in.positions = at(positions_.i32(), r.begin);
   in.first_key = at(first_key_.i32(), r.begin);
+  in.first_key_sliding = at(first_key_sliding_.i32(), r.begin);
   in.keys = {keys_.f32(), values_.f32(), r.begin, window_tokens > options_.range_tokens};
+  const int64_t i_range = r.begin / options_.range_tokens, state = h.state_elements();
+  in.state.before = at(states_.f32(), i_range * state);
+  in.state.after = at(states_.f32(), (i_range + 1) * state);
+  in.state.keep = r.begin + r.n < window_tokens;
+  in.state.wants_grad = pass == Pass::Backward && r.begin > 0;
   in.keep = pass == Pass::Forward ? (train ? Keep::Save : Keep::Nothing) : Keep::Reuse;
   in.kept_ids = at(kept_ids_.i32(), (il * options_.window_tokens + r.begin) * h.n_expert_used);
 
@@ -132,7 +142,7 @@ int WindowRunner::build_layer(int64_t il, Range r, int64_t window_tokens, Pass p
       graph_.leaf(DType::F32, {h.n_embd, r.n}, Home::Persistent, at(boundary(il), r.begin * h.n_embd), "x");
   if (differentiate && il > lowest_) graph_.want_grad(x);
   const Tensor y = model_.arch().layer(b, model_.layer(il), x);
-  if (pass == Pass::KeysOnly) return b.attended().n_nodes;
+  if (pass == Pass::KeysOnly) return b.n_nodes_for_later();
   if (pass == Pass::Forward || pass == Pass::Replay) {
     deliver(graph_, y, at(boundary(il + 1), r.begin * h.n_embd));
     return graph_.size();
@@ -152,7 +162,14 @@ void WindowRunner::build_backward(Build& b, Tensor x, Tensor y, int64_t il, Rang
   const Tensor dy =
       graph_.leaf(DType::F32, y.shape(), Home::Persistent, at(gradient_[gradient_now_].f32(), offset), "dy");
   std::vector<Seed> seeds{{y, dy}};
-  if (!last_range) {
+  const int64_t i_range = r.begin / options_.range_tokens;
+  for (const Build::Carried& c : b.carried()) {
+    if (last_range || !c.after.node->wants_grad) continue;
+    seeds.push_back(
+        {c.after, graph_.leaf(DType::F32, c.after.shape(), Home::Persistent,
+                              at(state_gradients_[(i_range + 1) % 2].f32(), c.offset), "dstate")});
+  }
+  if (!last_range && keys.k) {
     seeds.push_back({keys.k, graph_.leaf(DType::F32, keys.k.shape(), Home::Persistent,
                                          at(key_gradients_.f32(), r.begin * k_row), "dk")});
     seeds.push_back({keys.v, graph_.leaf(DType::F32, keys.v.shape(), Home::Persistent,
@@ -165,6 +182,9 @@ void WindowRunner::build_backward(Build& b, Tensor x, Tensor y, int64_t il, Rang
              past_v = keys.v_past && keys.v_past.node->wants_grad;
   if (past_k) wrt.push_back(keys.k_past);
   if (past_v) wrt.push_back(keys.v_past);
+  for (const Build::Carried& c : b.carried()) {
+    if (c.before.node->wants_grad) wrt.push_back(c.before);
+  }
 
   const std::vector<Tensor> grads = backward(graph_, seeds, wrt);
   size_t i = 0;
@@ -175,6 +195,11 @@ void WindowRunner::build_backward(Build& b, Tensor x, Tensor y, int64_t il, Rang
   if (x.node->wants_grad) deliver(graph_, grads[i++], at(gradient_[1 - gradient_now_].f32(), offset));
   if (past_k) accumulate(graph_, grads[i++], key_gradients_.f32(), "past key gradients");
   if (past_v) accumulate(graph_, grads[i++], value_gradients_.f32(), "past value gradients");
+  for (const Build::Carried& c : b.carried()) {
+    if (!c.before.node->wants_grad) continue;
+    if (!grads[i]) fail(Code::Internal, "layer {}: no gradient reaches its state", il);
+    deliver(graph_, grads[i++], at(state_gradients_[i_range % 2].f32(), c.offset));
+  }
   graph_.drop_unread();
 }
 
@@ -235,6 +260,10 @@ MemoryPlan WindowRunner::plan() {
   plan.persistent = 6 * t * f + static_cast<size_t>(n_boundaries()) * t * embd * f;
   const size_t key_row = static_cast<size_t>((h.d_head + h.d_head_v) * h.n_head_kv);
   if (many_ranges()) plan.persistent += t * key_row * f * (trained_ ? 2 : 1);
+  const size_t state = static_cast<size_t>(h.state_elements());
+  plan.persistent += static_cast<size_t>(n_ranges()) * state * f;
+  if (h.sliding_window) plan.persistent += t * f;
+  if (trained_ && many_ranges()) plan.persistent += 2 * state * f;
   if (trained_)
     plan.persistent += 2 * t * embd * f + t * static_cast<size_t>(h.n_layer * h.n_expert_used) * f;
   return plan;
@@ -252,6 +281,15 @@ void WindowRunner::allocate() {
   labels_ = Buffer(t * f, "labels");
   cotangents_ = Buffer(2 * t * f, "cotangents of the losses");
   boundaries_ = Buffer(static_cast<size_t>(n_boundaries()) * t * embd * f, "the layer inputs of a window");
+  if (h.sliding_window) first_key_sliding_ = Buffer(t * f, "sliding windows");
+  const size_t state_bytes = static_cast<size_t>(h.state_elements()) * f;
+  if (state_bytes) {
+    states_ = Buffer(static_cast<size_t>(n_ranges()) * state_bytes, "the states of a window's ranges");
+    std::memset(states_.data(), 0, state_bytes);
+    for (Buffer& g : state_gradients_) {
+      if (trained_ && many_ranges()) g = Buffer(state_bytes, "the gradient of a state");
+    }
+  }
   if (many_ranges()) {
     keys_ = Buffer(t * static_cast<size_t>(h.d_head * h.n_head_kv) * f, "the keys of a window");
     values_ = Buffer(t * static_cast<size_t>(h.d_head_v * h.n_head_kv) * f, "the values of a window");
@@ -288,6 +326,11 @@ void WindowRunner::load(const Window& w) {
     TANDEM_CHECK(w.first_key[i] >= 0 && static_cast<size_t>(w.first_key[i]) <= i &&
                  w.labels[i] < model_.hparams().n_vocab);
     first_key_.i32()[i] = w.first_key[i];
+    const int64_t window = model_.hparams().sliding_window;
+    if (window) {
+      first_key_sliding_.i32()[i] =
+          std::max(w.first_key[i], static_cast<int32_t>(static_cast<int64_t>(i) - window + 1));
+    }
   }
 }
 

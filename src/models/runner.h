@@ -89,6 +89,7 @@ class WindowRunner {
   std::vector<Range> ranges(int64_t n_tokens) const;
   bool many_ranges() const { return options_.window_tokens > options_.range_tokens; }
   float* boundary(int64_t il) const;  // input of layer il; n_layer: the output of the last
+  int64_t n_ranges() const;           // of the largest window
   int64_t n_boundaries() const;
   // Builds into graph_ and returns how many nodes are to be run.
   int build_embedding(Range r);
@@ -115,6 +116,9 @@ class WindowRunner {
   Buffer tokens_, positions_, first_key_, rows_, labels_, cotangents_;
   Buffer boundaries_, gradient_[2], kept_ids_;
   Buffer keys_, values_, key_gradients_, value_gradients_;
+  Buffer first_key_sliding_;
+  // Of the recurrent layer in hand: zeros, then what each range left; and the gradient of that, in turn.
+  Buffer states_, state_gradients_[2];
   Buffer arena_;
   int gradient_now_ = 0;  // which of gradient_ holds the gradient of the boundary in hand
   int64_t n_kept_ = 0;    // tokens of the window whose expert ids are kept
@@ -135,7 +139,7 @@ class Session {
   std::span<const float> append(std::span<const int32_t> tokens);
   int64_t n_tokens() const { return n_past_; }
   // Forgets all tokens; the memory stays.
-  void clear() { n_past_ = 0; }
+  void clear();
 
  private:
   int build_layer(int64_t il, int64_t n);
@@ -150,7 +154,9 @@ class Session {
   Precision precision_;
   int64_t n_past_ = 0;
   Graph graph_;
-  Buffer tokens_, positions_, first_key_, hidden_[2], keys_, values_, arena_;
+  Buffer tokens_, positions_, first_key_, first_key_sliding_, hidden_[2], keys_, values_, arena_;
+  Buffer states_[2];  // of the recurrent layers, written in turn: a range reads one and writes the other
+  int state_now_ = 0;
   std::vector<float> logits_;
 };
 

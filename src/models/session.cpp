@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "models/runner.h"
 
@@ -31,6 +32,12 @@ int Session::build_layer(int64_t il, int64_t n) {
   in.n_tokens = n;
   in.positions = positions_.i32();
   in.first_key = first_key_.i32();
+  in.first_key_sliding = first_key_sliding_.i32();
+  in.state.keep = true;
+  if (states_[0].data() && h.is_recurrent(il)) {
+    in.state.before = states_[state_now_].f32() + il * h.state_elements();
+    in.state.after = states_[1 - state_now_].f32() + il * h.state_elements();
+  }
   in.keys.persistent = true;
   in.keys.n_past = n_past_;
   if (keys_.data()) {
@@ -76,7 +83,7 @@ MemoryPlan Session::plan() {
   consider(build_head(&logits, 1));
   const int64_t key_row = (h.d_head + h.d_head_v) * h.n_head_kv;
   plan.persistent = static_cast<size_t>(h.n_layer * context_tokens_ * key_row + 2 * range_tokens_ * h.n_embd +
-                                        3 * range_tokens_ + h.n_vocab) *
+                                        4 * range_tokens_ + 2 * h.n_layer * h.state_elements() + h.n_vocab) *
                     sizeof(float);
   return plan;
 }
@@ -92,8 +99,19 @@ void Session::allocate() {
   for (Buffer& b : hidden_) b = Buffer(n * static_cast<size_t>(h.n_embd) * f, "hidden states");
   keys_ = Buffer(cells * static_cast<size_t>(h.d_head * h.n_head_kv) * f, "the key cache");
   values_ = Buffer(cells * static_cast<size_t>(h.d_head_v * h.n_head_kv) * f, "the value cache");
+  first_key_sliding_ = Buffer(n * f, "sliding windows");
+  if (h.state_elements()) {
+    for (Buffer& s : states_)
+      s = Buffer(static_cast<size_t>(h.n_layer * h.state_elements()) * f, "the recurrent state");
+  }
+  clear();
   arena_ = Buffer(arena_bytes, "the temporaries of a segment");
   logits_.resize(static_cast<size_t>(h.n_vocab));
+}
+
+void Session::clear() {
+  n_past_ = 0;
+  if (states_[state_now_].data()) std::memset(states_[state_now_].data(), 0, states_[state_now_].bytes());
 }
 
 void Session::execute(int n_nodes) {
@@ -118,9 +136,13 @@ std::span<const float> Session::append(std::span<const int32_t> tokens) {
       tokens_.i32()[i] = tokens[begin + static_cast<size_t>(i)];
       positions_.i32()[i] = static_cast<int32_t>(n_past_ + i);
       first_key_.i32()[i] = 0;
+      first_key_sliding_.i32()[i] =
+          h.sliding_window ? static_cast<int32_t>(std::max<int64_t>(0, n_past_ + i - h.sliding_window + 1))
+                           : 0;
     }
     for (int64_t il = 0; il < h.n_layer; ++il) execute(build_layer(il, n));
     n_past_ += n;
+    state_now_ = 1 - state_now_;
     if (begin + static_cast<size_t>(n) < tokens.size()) continue;
     Tensor logits;
     execute(build_head(&logits, n));

@@ -58,6 +58,10 @@ void add_vocabulary(GgufWriter& out, int64_t n_vocab) {
   out.add_bool("tokenizer.ggml.add_bos_token", false);
 }
 
+bool has_experts(const SynthSettings& s, const ArchDef& arch) {
+  return arch.experts == Experts::All || (arch.experts == Experts::ByKey && s.n_expert > 0);
+}
+
 HParams as_hparams(const SynthSettings& s, const ArchDef& arch) {
   HParams h;
   h.n_layer = s.n_layer;
@@ -68,7 +72,10 @@ HParams as_hparams(const SynthSettings& s, const ArchDef& arch) {
   h.n_head_kv = s.n_head_kv;
   h.d_head = s.d_head;
   h.d_head_v = s.d_head_v > 0 ? s.d_head_v : s.d_head;
-  if (arch.moe) {
+  h.rms_eps = 1e-6f;
+  h.rope.n_rot = static_cast<int32_t>(s.d_head);
+  h.rope.base = 1e6f;
+  if (has_experts(s, arch)) {
     h.n_expert = s.n_expert;
     h.n_expert_used = s.n_expert_used;
     h.n_ff_exp = s.n_ff_exp;
@@ -82,18 +89,18 @@ void add_hparams(GgufWriter& out, const HParams& h, const ArchDef& arch) {
   const auto u32 = [&](const char* key, int64_t value) {
     out.add_u32(fmt::format("{}.{}", arch.name, key), static_cast<uint32_t>(value));
   };
-  u32("block_count", h.n_layer);
+  u32("block_count", h.n_layer + h.n_layer_nextn);
   u32("context_length", h.n_ctx_train);
   u32("embedding_length", h.n_embd);
-  u32("feed_forward_length", arch.moe ? h.n_ff_exp * h.n_expert_used : h.n_ff);
+  u32("feed_forward_length", h.n_ff > 0 ? h.n_ff : h.n_ff_exp * h.n_expert_used);
   u32("attention.head_count", h.n_head);
   u32("attention.head_count_kv", h.n_head_kv);
   u32("attention.key_length", h.d_head);
   u32("attention.value_length", h.d_head_v);
-  u32("rope.dimension_count", h.d_head);
-  out.add_f32(fmt::format("{}.rope.freq_base", arch.name), 1e6f);
-  out.add_f32(fmt::format("{}.attention.layer_norm_rms_epsilon", arch.name), 1e-6f);
-  if (!arch.moe) return;
+  u32("rope.dimension_count", h.rope.n_rot);
+  out.add_f32(fmt::format("{}.rope.freq_base", arch.name), h.rope.base);
+  out.add_f32(fmt::format("{}.attention.layer_norm_rms_epsilon", arch.name), h.rms_eps);
+  if (h.n_expert == 0) return;
   u32("expert_count", h.n_expert);
   u32("expert_used_count", h.n_expert_used);
   u32("expert_feed_forward_length", h.n_ff_exp);
@@ -104,7 +111,10 @@ void check(const SynthSettings& s, const ArchDef& arch) {
     fail(Code::Usage, "--heads {} cannot share --kv-heads {} evenly", s.n_head, s.n_head_kv);
   }
   if (s.d_head % 2) fail(Code::Usage, "--head-dim is {}, it must be even", s.d_head);
-  if (arch.moe && s.n_expert_used > s.n_expert) {
+  if (arch.experts == Experts::All && s.n_expert < 1) {
+    fail(Code::Usage, "--experts is {}; every {} model has experts", s.n_expert, arch.name);
+  }
+  if (has_experts(s, arch) && s.n_expert_used > s.n_expert) {
     fail(Code::Usage, "--experts-used is {}, there are only {} experts", s.n_expert_used, s.n_expert);
   }
   if (s.n_vocab < synth_min_vocab()) {
@@ -174,16 +184,21 @@ class Writer {
  public:
   Writer(const SynthSettings& settings, ThreadPool& pool) : s_(settings), pool_(pool) {}
 
-  void add(GgufWriter& out, const std::string& name, const Shape& ne, std::string_view role) {
+  struct Kind {
+    std::string_view role = "";
+    bool f32 = false;
+    Filling filling = Filling::Usual;
+  };
+  void add(GgufWriter& out, const std::string& name, const Shape& ne, const Kind& kind) {
     Filling f;
     f.ne = ne;
     f.key = random_bits({s_.seed, key_of(name)});
-    if (ne.rows() == 1) {
+    if (ne.rows() == 1 || kind.filling != Filling::Usual) {
       f.type = DType::F32;
-      f.centre = 1.f;
+      f.centre = kind.filling == Filling::Usual ? 1.f : kind.filling == Filling::Rate ? -1.f : 0.f;
       f.bound = 0.1f;
     } else {
-      f.type = role == "ffn_gate_inp" ? DType::F32 : type_for(name, ne[0]);
+      f.type = kind.f32 || kind.role == "ffn_gate_inp" ? DType::F32 : type_for(name, ne[0]);
       f.centre = 0.f;
       f.bound = std::sqrt(3.f / static_cast<float>(ne[0]));
     }
@@ -223,21 +238,25 @@ int64_t synth_min_vocab() { return kNormalTokens + static_cast<int64_t>(std::siz
 void write_synthetic(const ArchDef& arch, const SynthSettings& settings, ThreadPool& pool,
                      const std::string& path) {
   check(settings, arch);
-  const HParams h = as_hparams(settings, arch);
+  HParams h = as_hparams(settings, arch);
   GgufWriter out;
   out.add_str("general.architecture", arch.name);
   out.add_str("general.type", "model");
   out.add_str("general.name", fmt::format("random {}", arch.name));
+  if (arch.synth) arch.synth(settings, h, out);
   add_hparams(out, h, arch);
   add_vocabulary(out, settings.n_vocab);
   Writer writer(settings, pool);
   for (const GlobalWeightSpec& spec : global_weights()) {
-    if (spec.optional && settings.tied) continue;
-    writer.add(out, spec.name, spec.shape(h), "");
+    if (spec.slot == &GlobalWeights::output && settings.tied) continue;
+    if (spec.slot == &GlobalWeights::rope_freqs && !arch.rope_freqs) continue;
+    writer.add(out, spec.name, spec.shape(h), {});
   }
   for (int64_t il = 0; il < h.n_layer; ++il) {
     for (const LayerWeightSpec& spec : arch.layer_weights) {
-      writer.add(out, fmt::format(fmt::runtime(spec.name), il), spec.shape(h), spec.role);
+      if (!spec.present_in(h, il)) continue;
+      writer.add(out, fmt::format(fmt::runtime(spec.name), il), spec.shape(h),
+                 {spec.role, spec.f32, spec.filling});
     }
   }
   writer.report();

@@ -59,8 +59,8 @@ TEST_F(Synth, EveryArchitectureOpens) {
       EXPECT_STREQ(m.arch().name, arch->name);
       EXPECT_EQ(m.hparams().n_layer, s.n_layer);
       EXPECT_EQ(m.hparams().d_head, s.d_head);
-      EXPECT_EQ(m.hparams().n_expert, arch->moe ? s.n_expert : 0);
-      EXPECT_EQ(m.hparams().n_ff_exp, arch->moe ? s.n_ff_exp : 0);
+      EXPECT_EQ(m.hparams().n_expert, arch->experts == Experts::None ? 0 : s.n_expert);
+      EXPECT_EQ(m.hparams().n_ff_exp, arch->experts == Experts::None ? 0 : s.n_ff_exp);
       EXPECT_TRUE(m.global().output.present());
       EXPECT_EQ(m.layer(0).attn_q.type, s.n_embd % 256 ? DType::Q8_0 : DType::Q4_K);
       EXPECT_EQ(m.layer(0).attn_norm.type, DType::F32);

@@ -45,6 +45,15 @@ struct DropoutParams {
   float p;         // 0 <= p < 1
 };
 Tensor dropout(Tensor x, const DropoutParams& params);
+// 1 / (1 + exp(-x)); x / (1 + exp(-x)); max(x, 0) + ln(1 + exp(-|x|)).  Source:
+// architectures.md 1.5, 1.6, 2.5.
+Tensor sigmoid(Tensor x);
+Tensor silu(Tensor x);
+Tensor softplus(Tensor x);
+// Their gradients: of sigmoid from its result y, of the others from x.  Source: gradients.md 3.
+Tensor sigmoid_back(Tensor dy, Tensor y);
+Tensor silu_back(Tensor dy, Tensor x);
+Tensor softplus_back(Tensor dy, Tensor x);
 // silu(gate) * up, same shapes.  Source: gradients.md 3.
 Tensor swiglu(Tensor gate, Tensor up);
 // {n, ..., 2 blocks}: the gradients of gate and up, packed one after the other in one flat tensor {2 *

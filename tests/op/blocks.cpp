@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
@@ -17,6 +18,14 @@ namespace {
 // Tokens of two packed sequences, so that a mask and a restart of the positions take part.
 const std::vector<int32_t> kPositions = {0, 1, 2, 3, 0, 1}, kFirstKey = {0, 0, 0, 0, 4, 4};
 constexpr int64_t kTokens = 6, kRank = 2;
+
+// The first key of each token where no more than `window` keys are seen; 0: all.
+std::vector<int32_t> first_keys_in(int64_t window) {
+  std::vector<int32_t> first = kFirstKey;
+  for (size_t i = 0; window > 0 && i < first.size(); ++i)
+    first[i] = std::max(first[i], static_cast<int32_t>(static_cast<int64_t>(i) - window + 1));
+  return first;
+}
 
 // Sizes at which a mistake shows: heads together as wide as no other tensor, 5 experts of which 2 are used.
 SynthSettings sizes_for(DType type) {
@@ -80,6 +89,10 @@ class TinyPart final : public Kept {
     in.n_tokens = kTokens;
     in.positions = ids("positions of the model", kPositions);
     in.first_key = ids("first keys of the model", kFirstKey);
+    in.first_key_sliding =
+        ids("first keys of sliding layers", first_keys_in(model_.hparams().sliding_window));
+    no_state_.resize(static_cast<size_t>(model_.hparams().state_elements()));
+    in.state.before = no_state_.data();
     build_ = std::make_unique<Build>(c.graph(), model_, sets_, in);
   }
 
@@ -101,6 +114,7 @@ class TinyPart final : public Kept {
   Model model_;
   AdapterSet adapter_;
   std::vector<const AdapterSet*> sets_;
+  std::vector<float> no_state_;
   std::unique_ptr<Build> build_;
 };
 
@@ -115,11 +129,11 @@ Tensor hidden_state(CaseBuilder& c, const TinyPart& part) {
   return c.input("x", {part.model().hparams().n_embd, kTokens});
 }
 
-OpCase moe_case(const char* name, Build::RouterKind kind, DType type, const char* targets) {
+OpCase moe_case(const char* name, const Routing& routing, DType type, const char* targets) {
   return {fmt::format("{}, {}", name, name_of(type)), [=](CaseBuilder& c) {
             TinyPart& part = tiny_part(c, "qwen3moe", type, targets);
             const Tensor x = hidden_state(c, part);
-            return part.layer(c, 0, [&](Build& b, const LayerWeights& w) { return b.moe(w, x, kind); });
+            return part.layer(c, 0, [&](Build& b, const LayerWeights& w) { return b.moe(w, x, routing); });
           }};
 }
 
@@ -141,7 +155,7 @@ OpCase layers_case(const std::string& name, const char* arch, int n, DType type,
 std::vector<OpCase> moe_block_cases() {
   // Softmax over the chosen logits alone (as gpt-oss has it) is the renormalized kind, which is computed that
   // way.
-  constexpr auto kRenormalized = Build::RouterKind::SoftmaxRenormalized, kPlain = Build::RouterKind::Softmax;
+  constexpr Routing kRenormalized, kPlain{Gating::Softmax, false, 1.f};
   return {
       moe_case("softmax, renormalized", kRenormalized, DType::F32, ""),
       moe_case("softmax, renormalized", kRenormalized, DType::Q4_K, ""),
@@ -165,7 +179,7 @@ std::vector<OpCase> layer_block_cases() {
   std::vector<OpCase> cases;
   for (const ArchDef* arch : all_archs()) {
     cases.push_back(layers_case(arch->name, arch->name, 1, DType::Q8_0, "all"));
-    if (arch->moe) {
+    if (arch->experts == Experts::All) {
       cases.push_back(layers_case(fmt::format("{}, two layers through Q8_0 experts", arch->name), arch->name,
                                   2, DType::Q8_0, "attention"));
     }

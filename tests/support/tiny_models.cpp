@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 
@@ -78,6 +79,14 @@ WholeModel::WholeModel(const Model& model, const AdapterSet& adapter, Window w) 
   in.n_tokens = window.n_tokens();
   in.positions = window.positions.data();
   in.first_key = window.first_key.data();
+  const int64_t sliding = h.sliding_window;
+  for (size_t i = 0; i < window.first_key.size(); ++i) {
+    const auto back = static_cast<int32_t>(static_cast<int64_t>(i) - sliding + 1);
+    first_key_sliding_.push_back(sliding ? std::max(window.first_key[i], back) : window.first_key[i]);
+  }
+  in.first_key_sliding = first_key_sliding_.data();
+  no_state_.resize(static_cast<size_t>(h.state_elements()));
+  in.state.before = no_state_.data();
   Build b(graph, model, sets, in);
   const Tensor ids = graph.leaf(DType::I32, {in.n_tokens}, Home::Persistent, window.tokens.data(), "tokens");
   Tensor x = get_rows(b.weight(model.global().token_embd), ids);

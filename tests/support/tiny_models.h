@@ -50,7 +50,8 @@ struct WholeModel {
   void differentiate(float weight);
 
  private:
-  std::vector<float> cotangent_;
+  std::vector<float> cotangent_, no_state_;
+  std::vector<int32_t> first_key_sliding_;
 };
 
 // The gradients a runner left in an adapter, in the order of WholeModel::trained.

@@ -2,8 +2,6 @@
 // feed-forward. Source: architectures.md 1.9, 3.
 #include "models/qwen3/qwen3.h"
 
-#include <cmath>
-
 namespace tandem {
 
 Tensor qwen3_attention(Build& b, const LayerWeights& w, Tensor x) {
@@ -15,7 +13,7 @@ Tensor qwen3_attention(Build& b, const LayerWeights& w, Tensor x) {
   const Tensor v = reshape(b.lin(w.attn_v, n), {h.d_head_v, h.n_head_kv, n_tokens});
   q = b.rope(b.norm(w.attn_q_norm, q));
   k = b.rope(b.norm(w.attn_k_norm, k));
-  const Tensor o = b.attend(q, k, v, 1.f / std::sqrt(static_cast<float>(h.d_head)));
+  const Tensor o = b.attend(q, k, v, h.score_scale());
   return add(x, b.lin(w.attn_output, reshape(o, {h.d_head_v * h.n_head, n_tokens})));
 }
 
@@ -42,15 +40,11 @@ constexpr LayerWeightSpec kWeights[] = {
 
 Tensor layer(Build& b, const LayerWeights& w, Tensor x) {
   x = qwen3_attention(b, w, x);
-  const Tensor n = b.norm(w.ffn_norm, x);
-  const Tensor gate = b.lin(w.ffn_gate, n);
-  const Tensor up = b.lin(w.ffn_up, n);
-  return add(x, b.lin(w.ffn_down, swiglu(gate, up)));
+  return add(x, b.ffn(w.ffn_gate, w.ffn_up, w.ffn_down, b.norm(w.ffn_norm, x)));
 }
 
 }  // namespace
 
-extern const ArchDef qwen3_arch{
-    .name = "qwen3", .read = nullptr, .layer_weights = kWeights, .layer = layer, .moe = false};
+extern const ArchDef qwen3_arch{.name = "qwen3", .read = nullptr, .layer_weights = kWeights, .layer = layer};
 
 }  // namespace tandem

@@ -32,12 +32,12 @@ constexpr LayerWeightSpec kWeights[] = {
 
 Tensor layer(Build& b, const LayerWeights& w, Tensor x) {
   x = qwen3_attention(b, w, x);
-  return add(x, b.moe(w, b.norm(w.ffn_norm, x), Build::RouterKind::SoftmaxRenormalized));
+  return add(x, b.moe(w, b.norm(w.ffn_norm, x), b.hparams().routing));
 }
 
 }  // namespace
 
 extern const ArchDef qwen3moe_arch{
-    .name = "qwen3moe", .read = nullptr, .layer_weights = kWeights, .layer = layer, .moe = true};
+    .name = "qwen3moe", .read = nullptr, .layer_weights = kWeights, .layer = layer, .experts = Experts::All};
 
 }  // namespace tandem
