@@ -131,7 +131,7 @@ void check(const SynthSettings& s, const ArchDef& arch) {
 }
 
 // What one tensor's numbers are.
-struct Filling {
+struct Numbers {
   DType type;
   Shape ne;
   uint64_t key;
@@ -139,7 +139,7 @@ struct Filling {
 };
 
 // Elements [begin, end) in order; begin is a multiple of 4.  One hash gives four numbers of 16 bits.
-void draw(const Filling& f, int64_t begin, int64_t end, float* out) {
+void draw(const Numbers& f, int64_t begin, int64_t end, float* out) {
   const float step = f.bound / 32768.f;
   for (int64_t i = begin; i < end; i += 4) {
     uint64_t bits = mix64(f.key + static_cast<uint64_t>(i / 4));
@@ -151,7 +151,7 @@ void draw(const Filling& f, int64_t begin, int64_t end, float* out) {
 
 // Chunks of a tensor, drawn and encoded by the threads of the pool.
 struct ChunkWork {
-  const Filling& filling;
+  const Numbers& filling;
   int64_t begin, end, chunk;  // elements
   std::vector<float>& numbers;
   std::vector<std::byte>& blocks;
@@ -166,7 +166,7 @@ struct ChunkWork {
   }
 };
 
-void produce(const Filling& f, ThreadPool& pool, const ByteSink& sink) {
+void produce(const Numbers& f, ThreadPool& pool, const ByteSink& sink) {
   // Whole blocks of every type, and a multiple of 4; the numbers do not depend on where a chunk begins.
   const int64_t total = f.ne.elements(), chunk = kChunkElements;
   std::vector<float> numbers(static_cast<size_t>(std::min(total, chunk * kChunksAtOnce) + 4));
@@ -190,7 +190,7 @@ class Writer {
     Filling filling = Filling::Usual;
   };
   void add(GgufWriter& out, const std::string& name, const Shape& ne, const Kind& kind) {
-    Filling f;
+    Numbers f;
     f.ne = ne;
     f.key = random_bits({s_.seed, key_of(name)});
     if (ne.rows() == 1 || kind.filling != Filling::Usual) {

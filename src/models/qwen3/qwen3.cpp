@@ -2,6 +2,8 @@
 // feed-forward. Source: architectures.md 1.9, 3.
 #include "models/qwen3/qwen3.h"
 
+#include "models/weights.h"
+
 namespace tandem {
 
 Tensor qwen3_attention(Build& b, const LayerWeights& w, Tensor x) {
@@ -20,22 +22,9 @@ Tensor qwen3_attention(Build& b, const LayerWeights& w, Tensor x) {
 namespace {
 
 constexpr LayerWeightSpec kWeights[] = {
-    TANDEM_QWEN3_ATTENTION_WEIGHTS,
-    {"blk.{}.ffn_gate.weight",
-     &LayerWeights::ffn_gate,
-     [](const HParams& h) { return Shape(h.n_embd, h.n_ff); },
-     "ffn_gate",
-     {"mlp.gate_proj"}},
-    {"blk.{}.ffn_up.weight",
-     &LayerWeights::ffn_up,
-     [](const HParams& h) { return Shape(h.n_embd, h.n_ff); },
-     "ffn_up",
-     {"mlp.up_proj"}},
-    {"blk.{}.ffn_down.weight",
-     &LayerWeights::ffn_down,
-     [](const HParams& h) { return Shape(h.n_ff, h.n_embd); },
-     "ffn_down",
-     {"mlp.down_proj"}},
+    weights::kAttnNorm,  weights::kAttnQ,     weights::kAttnK,      weights::kAttnV,
+    weights::kAttnQNorm, weights::kAttnKNorm, weights::kAttnOutput, weights::kFfnNorm,
+    weights::kFfnGate,   weights::kFfnUp,     weights::kFfnDown,
 };
 
 Tensor layer(Build& b, const LayerWeights& w, Tensor x) {

@@ -2,32 +2,15 @@
 // Softmax, top-k, renormalize equals softmax over the chosen logits, and that is how it is computed: its
 // gradient has the closed form of gradients.md 7.  Source: architectures.md 1.6, 1.7, 3.
 #include "models/qwen3/qwen3.h"
+#include "models/weights.h"
 
 namespace tandem {
 namespace {
 
 constexpr LayerWeightSpec kWeights[] = {
-    TANDEM_QWEN3_ATTENTION_WEIGHTS,
-    {"blk.{}.ffn_gate_inp.weight",
-     &LayerWeights::ffn_gate_inp,
-     [](const HParams& h) { return Shape(h.n_embd, h.n_expert); },
-     "ffn_gate_inp",
-     {"mlp.gate"}},
-    {"blk.{}.ffn_gate_exps.weight",
-     &LayerWeights::ffn_gate_exps,
-     [](const HParams& h) { return Shape(h.n_embd, h.n_ff_exp, h.n_expert); },
-     "ffn_gate_exps",
-     {"mlp.experts.{}.gate_proj", "mlp.experts.gate_up_proj", 0, 2}},
-    {"blk.{}.ffn_up_exps.weight",
-     &LayerWeights::ffn_up_exps,
-     [](const HParams& h) { return Shape(h.n_embd, h.n_ff_exp, h.n_expert); },
-     "ffn_up_exps",
-     {"mlp.experts.{}.up_proj", "mlp.experts.gate_up_proj", 1, 2}},
-    {"blk.{}.ffn_down_exps.weight",
-     &LayerWeights::ffn_down_exps,
-     [](const HParams& h) { return Shape(h.n_ff_exp, h.n_embd, h.n_expert); },
-     "ffn_down_exps",
-     {"mlp.experts.{}.down_proj", "mlp.experts.down_proj", 0, 1}},
+    weights::kAttnNorm,   weights::kAttnQ,       weights::kAttnK,      weights::kAttnV,
+    weights::kAttnQNorm,  weights::kAttnKNorm,   weights::kAttnOutput, weights::kFfnNorm,
+    weights::kFfnGateInp, weights::kFfnGateExps, weights::kFfnUpExps,  weights::kFfnDownExps,
 };
 
 Tensor layer(Build& b, const LayerWeights& w, Tensor x) {
