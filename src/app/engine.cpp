@@ -23,6 +23,10 @@ int chosen_threads(const Options& options) {
   return n > 0 ? static_cast<int>(n) : default_threads();
 }
 
+ModelOptions model_options(const Options& options) {
+  return {.yarn_round = options.text(Opt::RopeYarnRound) == "on"};
+}
+
 Engine::Engine(const Options& options) : pool(chosen_threads(options)), backend(pool, chosen_isa(options)) {
   if (options.integer(Opt::GpuLayers) != 0) log_warn("-ngl has no effect: there is no GPU backend");
   log_info("{} threads, instruction set {}", pool.n_threads(), isa_name(backend.level()));

@@ -5,6 +5,7 @@
 #include "base/thread_pool.h"
 #include "exec/cpu/cpu_backend.h"
 #include "graph/graph.h"
+#include "models/model.h"
 
 namespace tandem {
 
@@ -12,6 +13,8 @@ namespace tandem {
 // have.
 IsaLevel chosen_isa(const Options& options);
 int chosen_threads(const Options& options);
+// How the base model is read.
+ModelOptions model_options(const Options& options);
 
 struct Engine {
   // Says once that -ngl has no effect.

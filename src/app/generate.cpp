@@ -107,7 +107,7 @@ int generate_command(const Options& o) {
          o.integer(Opt::SegmentTokens));
   }
   Engine engine(o);
-  const Model model = Model::open(o.text(Opt::Model));
+  const Model model = Model::open(o.text(Opt::Model), model_options(o));
   const Tokenizer tokenizer(read_vocab(model.file()));
   const std::vector<int32_t> prompt = prompt_tokens(o, tokenizer);
   const int64_t context = context_tokens(o, model, static_cast<int64_t>(prompt.size()));

@@ -228,7 +228,7 @@ int gradcheck_command(const Options& o) {
          o.integer(Opt::SegmentTokens));
   }
   Engine engine(o);
-  const Model model = Model::open(o.text(Opt::Model));
+  const Model model = Model::open(o.text(Opt::Model), model_options(o));
   AdapterSet adapter = make_adapter(o, model);
   Setup setup;
   Window window;

@@ -120,7 +120,7 @@ int merge_command(const Options& o) {
   }
   check_writable(out);
   Engine engine(o);
-  const Model model = Model::open(o.text(Opt::Model));
+  const Model model = Model::open(o.text(Opt::Model), model_options(o));
   const std::vector<AdapterSet> adapters = load_adapters(o, model);
   std::vector<const AdapterSet*> applied;
   for (const AdapterSet& a : adapters) applied.push_back(&a);
@@ -130,7 +130,7 @@ int merge_command(const Options& o) {
   const double before = mean_loss(model, applied, text, engine, o);
   write_merged(out, model, applied, plan, engine.pool);
 
-  const Model merged = Model::open(out);
+  const Model merged = Model::open(out, model_options(o));
   const double after = mean_loss(merged, {}, text, engine, o);
   const double bits =
       bits_per_weight(std::min_element(plan.begin(), plan.end(), [](const auto& x, const auto& y) {

@@ -27,7 +27,7 @@ constexpr Opt kSettings[] = {Opt::PromptStyle,  Opt::ParseSpecial,   Opt::TrainO
                              Opt::WarmupSteps,  Opt::WeightDecay,    Opt::MaxGradNorm,  Opt::AdamBeta1,
                              Opt::AdamBeta2,    Opt::AdamEps,        Opt::StepsPerEval, Opt::EarlyStop,
                              Opt::BatchTokens,  Opt::SegmentTokens,  Opt::Seed,         Opt::Precision,
-                             Opt::Isa};
+                             Opt::Isa,          Opt::RopeYarnRound};
 
 json settings_json(const Options& o, const Engine& engine, const TrainSettings& settings) {
   json out = json::object();

@@ -26,6 +26,7 @@ int synth_command(const Options& o) {
   s.n_ff_exp = o.integer(Opt::ExpertFf);
   s.n_vocab = o.integer(Opt::Vocab);
   s.n_ctx = o.integer(Opt::Ctx);
+  s.sliding_window = o.integer(Opt::SlidingWindow);
   s.type = *type;
   s.tied = o.on(Opt::Tied);
   s.seed = static_cast<uint64_t>(o.integer(Opt::Seed));

@@ -294,6 +294,7 @@ int train_command(const Options& options) {
       refuse_overwriting("--adapter-path", options.text(Opt::AdapterPath), {s.path});
   }
   TrainJob job = make_job(inputs, engine);
+  if (!exports(options).peft.empty()) check_peft_places(job.adapter(), inputs.model);
   std::optional<Checkpoint> checkpoint = find_checkpoint(options, store);
   if (checkpoint) checkpoint->require_fit(job);
   if (!dry) store.prepare();

@@ -141,7 +141,7 @@ SampleSet read_samples(const Options& o, const std::string& path, const Tokenize
 
 TrainingInputs load_training(const Options& options, const Engine& engine) {
   check_combinations(options);
-  Model model = Model::open(options.text(Opt::Model));
+  Model model = Model::open(options.text(Opt::Model), model_options(options));
   const TrainSettings settings = read_settings(options, model, chosen_precision(options, engine));
   const Tokenizer tokenizer(read_vocab(model.file()));
   SampleSet train = read_samples(options, options.text(Opt::TrainFile), tokenizer, settings.max_tokens);

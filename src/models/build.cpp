@@ -26,6 +26,8 @@ Tensor activate(Tensor gate, Tensor up, Activation activation) {
   switch (activation) {
     case Activation::Swiglu:
       return swiglu(gate, up);
+    case Activation::ClampedSwiglu:
+      return swiglu_oai(gate, up);
   }
   fail(Code::Internal, "an activation that is not one");
 }

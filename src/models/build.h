@@ -59,6 +59,7 @@ struct DropoutState {
 // What an FFN does between its two products.  Source: architectures.md 1.5.
 enum class Activation {
   Swiglu,
+  ClampedSwiglu,  // of gpt-oss
 };
 
 class Build {

@@ -224,9 +224,11 @@ HParams read_hparams(const GgufFile& file, const ArchDef& arch) {
   return h;
 }
 
-Model Model::open(const std::string& path) { return from(GgufFile::open(path)); }
+Model Model::open(const std::string& path, const ModelOptions& options) {
+  return from(GgufFile::open(path), options);
+}
 
-Model Model::from(GgufFile opened) {
+Model Model::from(GgufFile opened, const ModelOptions& options) {
   Model m;
   m.file_ = std::make_unique<GgufFile>(std::move(opened));
   const GgufFile& file = *m.file_;
@@ -240,6 +242,7 @@ Model Model::from(GgufFile opened) {
     fail(e.code(), "{}: {}", path, e.what());
   }
   m.hparams_ = read_hparams(file, *m.arch_);
+  m.hparams_.rope.yarn_truncate = options.yarn_round;
 
   Offences offences;
   m.layers_.resize(static_cast<size_t>(m.hparams_.n_layer));

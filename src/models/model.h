@@ -108,6 +108,7 @@ struct HfPlace {
   const char* module = "";    // "self_attn.q_proj"; {} stands for the expert: "mlp.experts.{}.gate_proj"
   const char* fused = "";     // of experts: the parameter that holds all of them, "mlp.experts.gate_up_proj"
   int part = 0, n_parts = 1;  // which of that parameter's equal runs of output rows
+  const char* refusal = "";   // instead of a module: why adapters of it are not exchanged with PEFT
 };
 
 // What numbers a synthetic model has in a weight.
@@ -174,14 +175,21 @@ std::span<const ArchDef* const> all_archs();
 // The weights outside the layers, the same for every architecture here.
 std::span<const GlobalWeightSpec> global_weights();
 
+// What a file does not say and engines do differently.
+struct ModelOptions {
+  // The ends of YaRN's ramp are rounded outward to whole pairs, as llama.cpp does.  gpt-oss was trained
+  // without that.  Source: architectures.md 6.
+  bool yarn_round = true;
+};
+
 // A model, opened and checked against its schema.  Weights stay mapped.
 class Model {
  public:
   // Throws BadData for a file that breaks the schema (naming every tensor that is missing or has another
   // shape), Unsupported for an architecture or tensor type this engine does not have; as GgufFile::open.
-  static Model open(const std::string& path);
+  static Model open(const std::string& path, const ModelOptions& options = {});
   // The same for a file that is open already, or in memory.
-  static Model from(GgufFile file);
+  static Model from(GgufFile file, const ModelOptions& options = {});
 
   const ArchDef& arch() const { return *arch_; }
   const HParams& hparams() const { return hparams_; }

@@ -31,9 +31,11 @@ enum class PeftExperts { Modules, Fused };
 
 // Writes such a directory, F32, whole or not at all (write_directory_atomic).  The set must have been loaded
 // with user scale 1.  `verify` reads the temporary directory before it takes its place.
-// Throws: Usage for a place that is something else; Io; whatever verify throws.
+// Throws: Usage for a place that is something else; Io; as check_peft_places; whatever verify throws.
 void write_peft(const std::string& path, const AdapterSet& set, const Model& model, PeftExperts experts,
                 const std::function<void(const std::string& temporary)>& verify = {});
+// Throws: Unsupported, saying why, if a weight of the set has no place in PEFT that is known here.
+void check_peft_places(const AdapterSet& set, const Model& model);
 // Makes sure that write_peft can work; leaves nothing behind.  Throws: Usage, Io.
 void check_peft_writable(const std::string& path);
 

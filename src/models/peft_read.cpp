@@ -179,7 +179,11 @@ void Reader::place(const std::string& path, const Halves& h) {
   while (strip_suffix(owner, ".base_layer")) {
   }
   for (const FusedParameter& p : parameters_) {
-    if (owner == owner_of(p.name)) return place_fused(path, h, *il);
+    if (owner != owner_of(p.name)) continue;
+    const char* refusal = p.parts.front()->hf.refusal;
+    if (!*refusal) return place_fused(path, h, *il);
+    offences_.add(fmt::format("{}: {}", printable(path), refusal));
+    return;
   }
   offences_.add(fmt::format("{} is no module of a {} model", printable(path), model_.arch().name));
 }

@@ -39,6 +39,7 @@ class Writer {
  public:
   Writer(const AdapterSet& set, const Model& model, PeftExperts experts) : set_(set), model_(model) {
     TANDEM_CHECK(!set.pairs().empty());
+    check_peft_places(set, model);
     alpha_ = alpha_of(set, set.pairs().front());
     tensors_.add_metadata("format", "pt");
     tensors_.add_metadata(kBaseHashKey, set.base_hash().empty() ? model.base_hash() : set.base_hash());
@@ -211,6 +212,15 @@ void write_peft(const std::string& path, const AdapterSet& set, const Model& mod
     writer.write(temporary);
     if (verify) verify(temporary);
   });
+}
+
+void check_peft_places(const AdapterSet& set, const Model& model) {
+  for (const LayerWeights& layer : model.layers()) {
+    for (const LayerWeightSpec& spec : model.arch().layer_weights) {
+      if (*spec.hf.refusal && set.find(layer.*spec.slot))
+        fail(Code::Unsupported, "{}: {}", (layer.*spec.slot).name, spec.hf.refusal);
+    }
+  }
 }
 
 void check_peft_writable(const std::string& path) { check_writable_directory(path, kFiles); }

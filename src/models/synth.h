@@ -21,8 +21,9 @@ struct SynthSettings {
   int64_t n_ff_exp = 256;
   int64_t n_vocab = 320;  // at least synth_min_vocab()
   int64_t n_ctx = 512;
-  DType type = DType::Q4_K;  // of matrices; Q8_0, then F16, where rows are no multiple of its block
-  bool tied = false;         // no output.weight
+  int64_t sliding_window = 8;  // tokens, of architectures with layers that slide
+  DType type = DType::Q4_K;    // of matrices; Q8_0, then F16, where rows are no multiple of its block
+  bool tied = false;           // no output.weight
   uint64_t seed = 42;
 };
 

@@ -59,6 +59,10 @@ Tensor swiglu(Tensor gate, Tensor up);
 // {n, ..., 2 blocks}: the gradients of gate and up, packed one after the other in one flat tensor {2 *
 // elements}.
 Tensor swiglu_back(Tensor gate, Tensor up, Tensor dh);
+// g sigmoid(alpha g) (u + 1) with g = min(gate, limit) and u = up within +- limit, same shapes; the gradients
+// packed as swiglu_back's.  By default the numbers of gpt-oss.  Source: architectures.md 1.5, gradients.md 3.
+Tensor swiglu_oai(Tensor gate, Tensor up, float alpha = 1.702f, float limit = 7.f);
+Tensor swiglu_oai_back(Tensor gate, Tensor up, Tensor dh, float alpha = 1.702f, float limit = 7.f);
 
 // --- rows
 // ----------------------------------------------------------------------------------------------------------

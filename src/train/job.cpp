@@ -344,6 +344,8 @@ std::vector<JobFact> TrainJob::facts() const {
   add("early stop", s.early_stop);
   add("precision", precision_name(s.precision));
   add("instruction set", backend_.numerics());
+  if (const RopeParams& rope = model_.hparams().rope; rope.yarn_factor > 0)
+    add("ends of YaRN's ramp", rope.yarn_truncate ? "rounded" : "as they are");
   return facts;
 }
 

@@ -41,6 +41,7 @@ SynthSettings sizes_for(DType type) {
   s.n_expert_used = 2;
   s.n_ff_exp = 32;
   s.n_vocab = synth_min_vocab();
+  s.sliding_window = 3;
   if (type_info(type).block_elements == 256) {
     s.n_embd = s.n_ff = s.n_ff_exp = 256;
     s.d_head = 64;

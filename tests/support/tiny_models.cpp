@@ -35,6 +35,7 @@ SynthSettings awkward_sizes(DType type) {
   s.n_expert_used = 3;
   s.n_ff_exp = 64;
   s.n_vocab = synth_min_vocab();
+  s.sliding_window = 3;
   return s;
 }
 

@@ -25,7 +25,7 @@ class TempDir {
 };
 
 // Sizes at which a mistake shows: the heads together are wider than the hidden state, 7 experts of which 3
-// are used; rows are multiples of 32, so that Q8_0 is Q8_0.
+// are used, windows slide within the shortest texts; rows are multiples of 32, so that Q8_0 is Q8_0.
 SynthSettings awkward_sizes(DType type);
 // Writes such a model into `dir` and opens it.
 Model tiny_model(const TempDir& dir, const char* arch, const SynthSettings& settings);
