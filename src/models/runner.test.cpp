@@ -74,7 +74,7 @@ class EveryArch : public testing::TestWithParam<const char*> {
  protected:
   TempDir dir_;
 };
-INSTANTIATE_TEST_SUITE_P(Archs, EveryArch, testing::Values("qwen3", "qwen3moe"),
+INSTANTIATE_TEST_SUITE_P(Archs, EveryArch, testing::Values("qwen3", "qwen3moe", "olmoe", "qwen2moe"),
                          [](const auto& arch) { return std::string(arch.param); });
 
 // The rules, through the double references, against the complex step along random directions: every adapter
