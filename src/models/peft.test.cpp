@@ -33,11 +33,20 @@ SynthSettings sizes() {
   return s;
 }
 
-// A and B random, with a rank of its own for each weight.
+// Whether PEFT has a place for adapters of a weight.
+bool has_place(const Model& model, const Weight& w) {
+  for (const LayerWeightSpec& spec : model.arch().layer_weights) {
+    if (&(model.layer(w.layer).*spec.slot) == &w) return !*spec.hf.refusal;
+  }
+  return false;
+}
+
+// A and B random, with a rank of its own for each weight that has a place in PEFT.
 AdapterSet uneven_adapter(const Model& model, float alpha) {
   std::vector<AdapterPair> pairs;
   int64_t i = 0;
   for (const Weight* w : model.adaptable()) {
+    if (!has_place(model, *w)) continue;
     AdapterPair p;
     p.weight = w;
     // Gate and up share a parameter in the fused layout: what is exact there is equal ranks.
@@ -131,7 +140,10 @@ double delta(const AdapterSet& set, const Weight& w, int64_t e, int64_t o, int64
 TEST_F(Peft, EveryAdaptableWeightHasAPlace) {
   for (const ArchDef* arch : all_archs()) {
     for (const LayerWeightSpec& spec : arch->layer_weights) {
-      EXPECT_EQ(*spec.role != 0, *spec.hf.module != 0) << arch->name << " " << spec.name;
+      EXPECT_EQ(*spec.role != 0, *spec.hf.module != 0 || *spec.hf.refusal != 0)
+          << arch->name << " " << spec.name;
+      EXPECT_FALSE(*spec.hf.module && *spec.hf.refusal) << arch->name << " " << spec.name;
+      if (*spec.hf.refusal) continue;
       const bool is_stack = std::string_view(spec.hf.module).find("{}") != std::string_view::npos;
       EXPECT_EQ(is_stack, *spec.hf.fused != 0) << arch->name << " " << spec.name;
       EXPECT_LT(spec.hf.part, spec.hf.n_parts);
@@ -159,6 +171,39 @@ TEST_F(Peft, RoundTripsAreExact) {
       EXPECT_EQ(AdapterSet::load(directory + "/adapter_model.safetensors", model, 1.f).values().size(),
                 set.values().size());
     }
+  }
+}
+
+TEST_F(Peft, ExpertsInAnOrderNotKnownHereAreRefused) {
+  const Model model = tiny_model(dir_, "gpt-oss", sizes());
+  const std::string directory = dir_.file("refused");
+  for (const PeftExperts experts : {PeftExperts::Modules, PeftExperts::Fused}) {
+    try {
+      write_peft(directory, random_adapter(model, "attention,experts", 2, 1), model, experts);
+      ADD_FAILURE() << "written";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Code::Unsupported);
+      EXPECT_NE(
+          std::string(e.what()).find("blk.0.ffn_gate_exps.weight: experts of gpt-oss are not exchanged"),
+          std::string::npos)
+          << e.what();
+    }
+    EXPECT_FALSE(std::filesystem::exists(directory));
+  }
+  // A pair that fits the parameter: A {experts * rank, width}, B {2 * width of an expert, rank * experts}.
+  SafetensorsWriter writer;
+  const std::vector<float> a(7 * 96, 1.f), b(2 * 64 * 7, 1.f);
+  const std::string name = "base_model.model.model.layers.0.mlp.experts.lora_";
+  writer.add_tensor(name + "A.weight", SafeType::F32, {7, 96}, std::as_bytes(std::span(a)));
+  writer.add_tensor(name + "B.weight", SafeType::F32, {2 * 64, 7}, std::as_bytes(std::span(b)));
+  const std::vector<std::byte> bytes = writer.to_bytes();
+  try {
+    parse_peft(config(1).dump(), SafetensorsFile::parse(bytes, "here/t"), model, 1.f, "here");
+    ADD_FAILURE() << "read";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Code::BadData);
+    EXPECT_NE(std::string(e.what()).find("experts of gpt-oss are not exchanged with PEFT"), std::string::npos)
+        << e.what();
   }
 }
 

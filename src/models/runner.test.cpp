@@ -74,8 +74,13 @@ class EveryArch : public testing::TestWithParam<const char*> {
  protected:
   TempDir dir_;
 };
-INSTANTIATE_TEST_SUITE_P(Archs, EveryArch, testing::Values("qwen3", "qwen3moe", "olmoe", "qwen2moe"),
-                         [](const auto& arch) { return std::string(arch.param); });
+INSTANTIATE_TEST_SUITE_P(Archs, EveryArch,
+                         testing::Values("qwen3", "qwen3moe", "olmoe", "qwen2moe", "gpt-oss"),
+                         [](const auto& arch) {
+                           std::string name = arch.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
 
 // The rules, through the double references, against the complex step along random directions: every adapter
 // tensor of every layer, through all later layers.
@@ -118,9 +123,13 @@ TEST_P(EveryArch, WholeModelGradientIsTheDerivative) {
 
 // The engine's segments against the one-graph double reference, at each ISA level.
 TEST_P(EveryArch, RunnerGradientEqualsReference) {
-  for (DType type : {DType::F32, DType::Q8_0}) {
+  for (const auto& [type, targets] : {std::pair{DType::F32, "attention"},
+                                      {DType::Q8_0, "attention"},
+                                      {DType::F32, "experts"},
+                                      {DType::Q8_0, "experts"}}) {
     const Model model = tiny_model(dir_, GetParam(), awkward_sizes(type));
-    AdapterSet adapter = random_adapter(model, "attention", 2, 5);
+    if (model.hparams().n_expert == 0 && std::string_view(targets) == "experts") continue;
+    AdapterSet adapter = random_adapter(model, targets, 2, 5);
     const Window window = random_window(model, {9, 1, 14}, 3, 21);
     const std::vector<std::vector<double>> want = reference_gradients(model, adapter, window, 0.25f);
     for (IsaLevel level : compiled_isa_levels()) {

@@ -23,6 +23,15 @@ TEST(GoldenOps, SwiGlu) {
   EXPECT_EQ(g.check(), "");
 }
 
+TEST(GoldenOps, SwiGluClamped) {
+  GoldenGraph g("activations.json", "swiglu_oai");
+  Tensor h =
+      swiglu_oai(g.trained("gate", "dgate"), g.trained("up", "dup"), g.number("alpha"), g.number("limit"));
+  g.expect("h", h);
+  g.seed(h, "dh");
+  EXPECT_EQ(g.check(), "");
+}
+
 TEST(GoldenOps, LoraLinear) {
   GoldenGraph g("training.json", "lora_linear");
   Tensor x = g.trained("x", "dx");
