@@ -23,6 +23,7 @@ struct NamedShape {
   std::span<const NamedMatrix> (*matrices)();  // of its layers, those of one shape once
   const char* arch;                            // whose layers do the same work
   const char* difference;  // of these layers from the model's, or, where arch is null, what none of ours has
+  int64_t sliding_window = 0;  // tokens, of models with layers that slide
 };
 
 std::span<const NamedShape> all_shapes();

@@ -258,6 +258,11 @@ TANDEM_OP_CASES(MUL_MAT_ID) {
          return mul_mat_id(c.weight("as", DType::F16, {300, 131, 3}, 0.1), c.input("b", {300, 1, 37}),
                            c.ids("ids", {2, 37}, 3, true));
        }},
+      {"rows of 2880 in MXFP4, as gpt-oss has them",
+       [](CaseBuilder& c) {
+         return mul_mat_id(c.weight("as", DType::MXFP4, {2880, 5, 3}, 0.05), c.input("b", {2880, 1, 4}),
+                           c.ids("ids", {2, 4}, 3, true));
+       }},
       {"trained experts of rank 2, b shared",
        [](CaseBuilder& c) {
          return mul_mat_id(c.input("as", {12, 2, 4}), c.input("b", {12, 1, 5}),
