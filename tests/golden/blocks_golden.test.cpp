@@ -109,7 +109,7 @@ TEST_P(GoldenMoe, Passes) {
   Tensor picked = reshape(get_rows(of_all, ids), {k, n_tokens});
   Tensor w = g.probe(among_chosen ? soft_max(picked) : picked, "dweights");
   g.expect("router_logits", logits);
-  g.expect("probs", probs);
+  g.expect("probs", of_chosen ? logits : probs);  // what the choice is made by
   g.expect("ids", ids);
   g.expect("weights", w);
 

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/file.h"
 #include "exec/cpu/cpu_backend.h"
@@ -34,6 +36,153 @@ class GptOss : public testing::Test {
   TempDir dir_;
   Model model_ = tiny_model(dir_, "gpt-oss", awkward_sizes(DType::F32));
 };
+
+using Row = std::vector<double>;
+
+// The model by its equations, token by token in f64, of the F32 file.  Source: architectures.md 1.3
+// to 1.9, 6.
+class Equations {
+ public:
+  explicit Equations(const Model& model) : m_(model), h_(model.hparams()) {}
+
+  // The logits after the last token.
+  Row logits(std::span<const int32_t> tokens) const {
+    std::vector<Row> x;
+    for (const int32_t t : tokens) {
+      const auto* e = static_cast<const float*>(m_.global().token_embd.data) + t * h_.n_embd;
+      x.emplace_back(e, e + h_.n_embd);
+    }
+    for (int64_t il = 0; il < h_.n_layer; ++il) {
+      const LayerWeights& w = m_.layer(il);
+      attention(w, il, x);
+      for (Row& r : x) add(r, experts(w, norm(w.ffn_norm, r)));
+    }
+    return product(m_.output(), norm(m_.global().output_norm, x.back()));
+  }
+
+ private:
+  static double at(const Weight& w, int64_t i) {
+    return static_cast<double>(static_cast<const float*>(w.data)[i]);
+  }
+  static void add(Row& x, const Row& y) {
+    for (size_t i = 0; i < x.size(); ++i) x[i] += y[i];
+  }
+  // Slice e of W x, plus column e of a bias.
+  static Row product(const Weight& w, const Row& x, const Weight* bias = nullptr, int64_t e = 0) {
+    Row y(static_cast<size_t>(w.ne[1]));
+    for (int64_t o = 0; o < w.ne[1]; ++o) {
+      double sum = bias ? at(*bias, e * w.ne[1] + o) : 0;
+      for (int64_t i = 0; i < w.ne[0]; ++i)
+        sum += at(w, (e * w.ne[1] + o) * w.ne[0] + i) * x[static_cast<size_t>(i)];
+      y[static_cast<size_t>(o)] = sum;
+    }
+    return y;
+  }
+  Row norm(const Weight& w, const Row& x) const {
+    double square = 0;
+    for (const double v : x) square += v * v;
+    const double r = 1 / std::sqrt(square / static_cast<double>(x.size()) + static_cast<double>(h_.rms_eps));
+    Row y(x.size());
+    for (size_t i = 0; i < x.size(); ++i) y[i] = at(w, static_cast<int64_t>(i)) * x[i] * r;
+    return y;
+  }
+  // Turns pairs (i, i + d / 2) of each head.
+  void turn(Row& x, int64_t position) const {
+    const double d = static_cast<double>(h_.d_head), base = 150000, f = 32, m = 1 + 0.1 * std::log(f);
+    const auto c = [&](double beta) { return d * std::log(4096 / (2 * M_PI * beta)) / (2 * std::log(base)); };
+    const double lo = std::max(0., std::floor(c(32))), hi = std::min(d - 1, std::ceil(c(1)));
+    const auto half = static_cast<size_t>(h_.d_head / 2);
+    for (size_t head = 0; head < x.size(); head += 2 * half) {
+      for (size_t i = 0; i < half; ++i) {
+        const double rho = 1 - std::clamp((static_cast<double>(i) - lo) / (hi - lo), 0., 1.);
+        const double theta = static_cast<double>(position) * std::pow(base, -2 * static_cast<double>(i) / d) *
+                             ((1 - rho) / f + rho);
+        const double a = x[head + i], b = x[head + i + half];
+        x[head + i] = m * (a * std::cos(theta) - b * std::sin(theta));
+        x[head + i + half] = m * (a * std::sin(theta) + b * std::cos(theta));
+      }
+    }
+  }
+  void attention(const LayerWeights& w, int64_t il, std::vector<Row>& x) const {
+    const auto d = static_cast<size_t>(h_.d_head), dv = static_cast<size_t>(h_.d_head_v),
+               n_head = static_cast<size_t>(h_.n_head), group = n_head / static_cast<size_t>(h_.n_head_kv);
+    std::vector<Row> q, k, v;
+    for (size_t t = 0; t < x.size(); ++t) {
+      const Row n = norm(w.attn_norm, x[t]);
+      q.push_back(product(w.attn_q, n, &w.attn_q_bias));
+      k.push_back(product(w.attn_k, n, &w.attn_k_bias));
+      v.push_back(product(w.attn_v, n, &w.attn_v_bias));
+      turn(q.back(), static_cast<int64_t>(t));
+      turn(k.back(), static_cast<int64_t>(t));
+    }
+    for (size_t t = 0; t < x.size(); ++t) {
+      Row out(n_head * dv);
+      for (size_t head = 0; head < n_head; ++head) {
+        const size_t kv = head / group;
+        const auto seen = [&](size_t j) {
+          return il % 2 == 1 || t - j < static_cast<size_t>(h_.sliding_window);
+        };
+        double sum = std::exp(at(w.attn_sinks, static_cast<int64_t>(head)));
+        Row p(t + 1);
+        for (size_t j = 0; j <= t; ++j) {
+          if (!seen(j)) continue;
+          double s = 0;
+          for (size_t i = 0; i < d; ++i) s += q[t][head * d + i] * k[j][kv * d + i];
+          p[j] = std::exp(s / std::sqrt(static_cast<double>(d)));
+          sum += p[j];
+        }
+        for (size_t j = 0; j <= t; ++j)
+          for (size_t i = 0; i < dv; ++i) out[head * dv + i] += p[j] / sum * v[j][kv * dv + i];
+      }
+      add(x[t], product(w.attn_output, out, &w.attn_output_bias));
+    }
+  }
+  Row experts(const LayerWeights& w, const Row& x) const {
+    const Row z = product(w.ffn_gate_inp, x, &w.ffn_gate_inp_bias);
+    std::vector<int64_t> ids(z.size());
+    std::iota(ids.begin(), ids.end(), 0);
+    std::stable_sort(ids.begin(), ids.end(), [&](int64_t a, int64_t b) {
+      return z[static_cast<size_t>(a)] > z[static_cast<size_t>(b)];
+    });
+    ids.resize(static_cast<size_t>(h_.n_expert_used));
+    double sum = 0;
+    for (const int64_t e : ids) sum += std::exp(z[static_cast<size_t>(e)]);
+    Row y(x.size());
+    for (const int64_t e : ids) {
+      const Row gate = product(w.ffn_gate_exps, x, &w.ffn_gate_exps_bias, e),
+                up = product(w.ffn_up_exps, x, &w.ffn_up_exps_bias, e);
+      Row hidden(gate.size());
+      for (size_t i = 0; i < hidden.size(); ++i) {
+        const double g = std::min(gate[i], 7.), u = std::clamp(up[i], -7., 7.);
+        hidden[i] = g / (1 + std::exp(-1.702 * g)) * (u + 1);
+      }
+      const Row down = product(w.ffn_down_exps, hidden, &w.ffn_down_exps_bias, e);
+      for (size_t i = 0; i < y.size(); ++i) y[i] += std::exp(z[static_cast<size_t>(e)]) / sum * down[i];
+    }
+    return y;
+  }
+
+  const Model& m_;
+  const HParams& h_;
+};
+
+TEST_F(GptOss, IsWhatItsEquationsSay) {
+  const Window window = random_window(model_, {11}, 1, 3);
+  const Row want = Equations(model_).logits(window.tokens);
+  ThreadPool pool(2);
+  CpuBackend cpu(pool, best_isa());
+  Session session(model_, cpu, {}, 11, 11, Precision::F32);
+  session.allocate();
+  const std::span<const float> got = session.append(window.tokens);
+  ASSERT_EQ(got.size(), want.size());
+  double worst = 0, largest = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    worst = std::max(worst, std::abs(static_cast<double>(got[i]) - want[i]));
+    largest = std::max(largest, std::abs(want[i]));
+  }
+  EXPECT_GT(largest, 0.1);
+  EXPECT_TRUE(worst <= 1e-5 * largest) << worst << " of " << largest;  // gradients.md 1.7
+}
 
 TEST_F(GptOss, ReadsItsHyperParameters) {
   const HParams& h = model_.hparams();
