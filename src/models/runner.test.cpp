@@ -74,7 +74,9 @@ class EveryArch : public testing::TestWithParam<const char*> {
  protected:
   TempDir dir_;
 };
-INSTANTIATE_TEST_SUITE_P(Archs, EveryArch, testing::Values("qwen3", "qwen3moe", "olmoe", "qwen2moe"),
+INSTANTIATE_TEST_SUITE_P(Archs, EveryArch,
+                         testing::Values("qwen3", "qwen3moe", "olmoe", "qwen2moe", "deepseek2",
+                                         "deepseek2_joint_kv_b", "deepseek2_v3"),
                          [](const auto& arch) { return std::string(arch.param); });
 
 // The rules, through the double references, against the complex step along random directions: every adapter
@@ -86,7 +88,7 @@ TEST_P(EveryArch, WholeModelGradientIsTheDerivative) {
   WholeModel whole(model, adapter, window);
   const int n_forward = whole.graph.size();
   whole.differentiate(1.f);
-  ASSERT_EQ(whole.trained.size(), 3u * 4 * 2);
+  ASSERT_EQ(whole.trained.size(), 2 * resolve_targets(model, "attention").size());
   RefExec<double> exec(whole.graph);
   exec.run();
   RefExec<Complex> forward(whole.graph, n_forward);
@@ -118,9 +120,13 @@ TEST_P(EveryArch, WholeModelGradientIsTheDerivative) {
 
 // The engine's segments against the one-graph double reference, at each ISA level.
 TEST_P(EveryArch, RunnerGradientEqualsReference) {
-  for (DType type : {DType::F32, DType::Q8_0}) {
+  for (const auto& [type, targets] : {std::pair{DType::F32, "attention"},
+                                      {DType::Q8_0, "attention"},
+                                      {DType::F32, "experts"},
+                                      {DType::Q8_0, "experts"}}) {
     const Model model = tiny_model(dir_, GetParam(), awkward_sizes(type));
-    AdapterSet adapter = random_adapter(model, "attention", 2, 5);
+    if (model.hparams().n_expert == 0 && std::string_view(targets) == "experts") continue;
+    AdapterSet adapter = random_adapter(model, targets, 2, 5);
     const Window window = random_window(model, {9, 1, 14}, 3, 21);
     const std::vector<std::vector<double>> want = reference_gradients(model, adapter, window, 0.25f);
     for (IsaLevel level : compiled_isa_levels()) {
@@ -164,7 +170,8 @@ TEST(Runner, GradientFlowsThroughTheExperts) {
 // A window cut into ranges has the gradient of the whole window.
 TEST_P(EveryArch, RangesDoNotChangeTheGradient) {
   const Model model = tiny_model(dir_, GetParam(), awkward_sizes(DType::F16));
-  AdapterSet adapter = random_adapter(model, "attn_q,attn_k,attn_v", 2, 5);
+  const bool latent = model.hparams().kv_lora_rank > 0;
+  AdapterSet adapter = random_adapter(model, latent ? "attention" : "attn_q,attn_k,attn_v", 2, 5);
   const Window window = random_window(model, {150, 70}, 3, 8);
   const RunResult whole = run(model, adapter, window, options_for(220, 256), 2, 1.f / 200);
   const RunResult cut = run(model, adapter, window, options_for(220, 64), 2, 1.f / 200);
