@@ -18,6 +18,11 @@ TANDEM_OP_CASES(CONCAT) {
          const Tensor b = repeat(c.input("b", {64, 1, 9}), {64, 4, 9});
          return concat(c.input("a", {128, 4, 9}), b);
        }},
+      {"the second part the same for every other row",
+       [](CaseBuilder& c) {
+         const Tensor b = repeat(c.input("b", {6, 2, 5}), {6, 4, 5});
+         return concat(c.input("a", {9, 4, 5}), b);
+       }},
       {"many units",
        [](CaseBuilder& c) {
          return concat(c.input("a", {130, 300}), c.input("b", {71, 300}));
