@@ -32,6 +32,7 @@ class GgufWriter {
   void add_f32s(std::string_view key, std::span<const float> values);
   void add_bools(std::string_view key, const std::vector<bool>& values);
   void add_strings(std::string_view key, std::span<const std::string> values);
+  bool has(std::string_view key) const { return keys_.contains(key); }
   // A value of another file, byte for byte.
   void add_value(std::string_view key, const GgufValue& value);
 

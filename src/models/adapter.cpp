@@ -22,7 +22,9 @@ struct TargetSet {
   std::vector<std::string_view> roles;
 };
 const TargetSet kSets[] = {
-    {"attention", {"attn_q", "attn_k", "attn_v", "attn_output", "attn_qkv", "attn_gate", "ssm_out"}},
+    {"attention",
+     {"attn_q", "attn_q_a", "attn_q_b", "attn_k", "attn_v", "attn_kv_a_mqa", "attn_kv_b", "attn_output",
+      "attn_qkv", "attn_gate", "ssm_out"}},
     {"shared", {"ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"}},
     {"experts", {"ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"}},
     {"dense", {"ffn_gate", "ffn_up", "ffn_down"}},

@@ -156,26 +156,36 @@ Tensor Build::keep_ids(const std::function<Tensor()>& choose) {
   return ids;
 }
 
+// logits {n_expert, T} -> ids {k, T}.
+Tensor Build::choose_experts(const LayerWeights& w, Tensor logits, const Routing& routing) {
+  const int k = static_cast<int>(hparams().n_expert_used);
+  // Larger logits have larger scores: without bias or groups the choice is among logits, which do not
+  // saturate.
+  if (!w.exp_probs_b.present() && routing.n_group == 0) return top_k(logits, k);
+  Tensor scores = routing.gating == Gating::Sigmoid ? sigmoid(logits) : soft_max(logits);
+  if (w.exp_probs_b.present()) scores = add(scores, weight(w.exp_probs_b));
+  if (routing.n_group == 0) return top_k(scores, k);
+  // A group counts by its two best where experts are scored one by one (DeepSeek-V3), by its best where they
+  // share a softmax (V2).
+  const int n_best = routing.gating == Gating::Sigmoid ? 2 : 1;
+  return top_k(scores, k, {routing.n_group, routing.n_group_used, n_best});
+}
+
 Tensor Build::router_weights(const LayerWeights& w, Tensor x, const Routing& routing, Tensor* ids) {
   const HParams& h = hparams();
   const int64_t n_tokens = x.ne(1), k = h.n_expert_used;
   const Tensor logits = lin(w.ffn_gate_inp, x, w.ffn_gate_inp_bias);  // {n_expert, T}
-  const Tensor scores = routing.gating == Gating::Sigmoid ? sigmoid(logits)
-                        : routing.renormalize             ? logits
-                                                          : soft_max(logits);
-  // Larger logits have larger scores: without a bias the choice is among logits, which do not saturate.
-  const Tensor biased = w.exp_probs_b.present() ? add(scores, weight(w.exp_probs_b)) : logits;
-  *ids = keep_ids([&] { return top_k(biased, static_cast<int>(k)); });
+  *ids = keep_ids([&] { return choose_experts(w, logits, routing); });
   const auto chosen = [&](Tensor of_all) {
     return reshape(get_rows(reshape(of_all, {1, h.n_expert, n_tokens}), *ids), {k, n_tokens});
   };
   Tensor weights;
-  if (!routing.renormalize) {
-    weights = chosen(scores);
-  } else if (routing.gating == Gating::Softmax) {
-    weights = soft_max(chosen(logits));
+  if (routing.gating == Gating::Softmax) {
+    weights = routing.renormalize ? soft_max(chosen(logits)) : chosen(soft_max(logits));
+  } else if (!routing.renormalize) {
+    weights = sigmoid(chosen(logits));
   } else {
-    // p / sum(p) = softmax(ln p), and ln sigmoid(z) = -softplus(-z).
+    // p / sum(p) = softmax(ln p), and ln sigmoid(z) = -softplus(-z); no sum is too small to divide by.
     weights = soft_max(scale(softplus(scale(chosen(logits), -1.f)), -1.f));
   }
   return routing.scale == 1.f ? weights : scale(weights, routing.scale);

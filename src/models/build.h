@@ -134,6 +134,7 @@ class Build {
 
  private:
   Tensor keep_ids(const std::function<Tensor()>& choose);
+  Tensor choose_experts(const LayerWeights& w, Tensor logits, const Routing& routing);
   Tensor router_weights(const LayerWeights& w, Tensor x, const Routing& routing, Tensor* ids);
   Tensor expert_bias(const Weight& bias, Tensor ids);
   Tensor adapter_leaf(const AdapterSet& set, const AdapterPair& pair, bool b_half);

@@ -21,6 +21,9 @@ struct Routing {
   Gating gating = Gating::Softmax;
   bool renormalize = true;  // the weights of a token sum to 1, before `scale`
   float scale = 1.f;
+  // Experts stand in this many equal groups, of which the best take part in the choice; 0: no groups.
+  int n_group = 0;
+  int n_group_used = 0;
 };
 
 // Named as in GGUF.  Source: gguf.md 11.
@@ -49,6 +52,7 @@ struct HParams {
   float attention_scale = 0;   // of the scores; 0: 1 / sqrt(d_head)
   int64_t kv_lora_rank = 0;    // of multi-head latent attention
   int64_t q_lora_rank = 0;     // the same of queries, 0: they are not compressed
+  bool kv_b_by_head = false;   // keys and values of a head come from tensors of their own, not from one
 
   // Gated DeltaNet.  Source: architectures.md 2.1.
   int64_t full_attention_interval = 0;  // every so many layers, one is full attention; 0: all are
@@ -165,7 +169,8 @@ struct ArchDef {
   Experts experts = Experts::None;
   bool rope_freqs = false;  // a file may divide the rotary angles (rope_freqs.weight)
   // The inverse of `read` for a synthetic model: completes h, in which the common part is set, and writes the
-  // keys that `read` takes.  Throws Usage for settings that do not fit the architecture.
+  // keys that `read` takes; common keys that mean something else here too.  Throws Usage for settings that do
+  // not fit the architecture.
   void (*synth)(const SynthSettings& settings, HParams& h, GgufWriter& out) = nullptr;
 };
 

@@ -408,7 +408,7 @@ void WindowRunner::count_experts(const Window& window, std::span<int64_t> counts
     const bool trained = window.labels[i] >= 0,
                ends_sample = i + 1 == window.positions.size() || window.positions[i + 1] == 0;
     before_a_trained_one = trained || (before_a_trained_one && !ends_sample);
-    for (int64_t il = lowest_; il < h.n_layer; ++il) {
+    for (int64_t il = std::max(lowest_, h.n_layer_dense_lead); il < h.n_layer; ++il) {
       if (il == h.n_layer - 1 ? !trained : !before_a_trained_one) continue;
       const int32_t* ids = kept_ids_.i32() + (il * options_.window_tokens + t) * h.n_expert_used;
       for (int64_t k = 0; k < h.n_expert_used; ++k) ++counts[static_cast<size_t>(il * h.n_expert + ids[k])];

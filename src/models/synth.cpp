@@ -85,9 +85,11 @@ HParams as_hparams(const SynthSettings& s, const ArchDef& arch) {
   return h;
 }
 
+// The keys that most architectures share, but for those that the architecture wrote itself.
 void add_hparams(GgufWriter& out, const HParams& h, const ArchDef& arch) {
   const auto u32 = [&](const char* key, int64_t value) {
-    out.add_u32(fmt::format("{}.{}", arch.name, key), static_cast<uint32_t>(value));
+    const std::string full = fmt::format("{}.{}", arch.name, key);
+    if (!out.has(full)) out.add_u32(full, static_cast<uint32_t>(value));
   };
   u32("block_count", h.n_layer + h.n_layer_nextn);
   u32("context_length", h.n_ctx_train);

@@ -24,6 +24,10 @@ struct SynthSettings {
   int64_t sliding_window = 8;  // tokens, of architectures with layers that slide
   DType type = DType::Q4_K;    // of matrices; Q8_0, then F16, where rows are no multiple of its block
   bool tied = false;           // no output.weight
+  // Of deepseek2.
+  int64_t q_lora_rank = 0;      // 0: queries are not compressed
+  bool joint_kv_b = false;      // keys and values of all heads come from one matrix, as in older files
+  bool sigmoid_router = false;  // that of DeepSeek-V3: bias, groups where they fit, renormalized, scaled
   uint64_t seed = 42;
 };
 

@@ -20,6 +20,8 @@ Tensor reshape(Tensor x, const Shape& ne);
 Tensor view_back(Tensor dy, const Shape& ne, const std::array<int64_t, kMaxDims>& nb, int64_t offset_bytes);
 // x copied into contiguous memory.
 Tensor cont(Tensor x);
+// Each row of a with that of b behind it: a {m, ...}, b {n, ...}, the other dimensions equal -> {m + n, ...}.
+Tensor concat(Tensor a, Tensor b);
 // x {n...} tiled up to `ne` (every ne[i] a multiple of x's): result[i] = x[i % n].
 Tensor repeat(Tensor x, const Shape& ne);
 // The sum over the tiles: x folded down to `ne`, result[m] = sum of x[i] with i % ne == m.  Source:
@@ -74,6 +76,15 @@ Tensor get_rows(Tensor x, Tensor ids);
 Tensor get_rows_back(Tensor dy, Tensor ids, int64_t rows);
 // The k largest of each row, larger first, the smaller index on ties.  x {n, T} -> {k, T} I32.
 Tensor top_k(Tensor x, int k);
+// The same among the numbers of some groups: a row is n_group equal runs of numbers, of which the n_used with
+// the largest sums of their n_best largest numbers take part, the earlier one on ties.  Source:
+// architectures.md 1.6.
+struct TopKGroups {
+  int n_group;
+  int n_used;
+  int n_best;
+};
+Tensor top_k(Tensor x, int k, const TopKGroups& groups);
 // Softmax over ne0.
 Tensor soft_max(Tensor x);
 // The gradient from y = soft_max(x): y * (dy - <y, dy>).
@@ -89,6 +100,7 @@ enum class RopeKind : int32_t { Normal, Neox };
 struct RopeParams {
   RopeKind kind = RopeKind::Neox;
   int32_t n_rot = 0;  // channels of a head that turn, even
+  bool last = false;  // they are the last of the head, not the first
   float base = 10000.f;
   float scale = 1.f;        // theta is multiplied by it (linear scaling: 1 / factor)
   float yarn_factor = 0.f;  // 0: no YaRN

@@ -50,7 +50,7 @@ SynthSettings sizes_for(DType type) {
 }
 
 // A model of random weights in a file that is gone as soon as it is mapped.
-Model open_random(const char* arch, DType type) {
+Model open_random(const char* arch, const SynthSettings& settings) {
   std::string folder = (std::filesystem::temp_directory_path() / "tandem-ops-XXXXXX").string();
   if (!mkdtemp(folder.data())) fail(Code::Io, "{}: no temporary folder could be made", folder);
   struct Remove {
@@ -62,7 +62,7 @@ Model open_random(const char* arch, DType type) {
   } remove{folder};
   ThreadPool pool(1);
   const std::string path = folder + "/random.gguf";
-  write_synthetic(find_arch(arch), sizes_for(type), pool, path);
+  write_synthetic(find_arch(arch), settings, pool, path);
   return Model::open(path);
 }
 
@@ -70,8 +70,8 @@ Model open_random(const char* arch, DType type) {
 class TinyPart final : public Kept {
  public:
   // `targets` as of --lora-targets; empty: no adapter.
-  TinyPart(CaseBuilder& c, const char* arch, DType type, const std::string& targets)
-      : model_(open_random(arch, type)) {
+  TinyPart(CaseBuilder& c, const char* arch, const SynthSettings& settings, const std::string& targets)
+      : model_(open_random(arch, settings)) {
     if (!targets.empty()) {
       adapter_ = AdapterSet::create(resolve_targets(model_, targets), kRank, 2.f * kRank, false, 1);
       adapter_.allocate_gradients();
@@ -119,8 +119,9 @@ class TinyPart final : public Kept {
   std::unique_ptr<Build> build_;
 };
 
-TinyPart& tiny_part(CaseBuilder& c, const char* arch, DType type, const std::string& targets) {
-  auto owned = std::make_unique<TinyPart>(c, arch, type, targets);
+TinyPart& tiny_part(CaseBuilder& c, const char* arch, const SynthSettings& settings,
+                    const std::string& targets) {
+  auto owned = std::make_unique<TinyPart>(c, arch, settings, targets);
   TinyPart& part = *owned;
   c.keep(std::move(owned));
   return part;
@@ -132,7 +133,7 @@ Tensor hidden_state(CaseBuilder& c, const TinyPart& part) {
 
 OpCase moe_case(const char* name, const Routing& routing, DType type, const char* targets) {
   return {fmt::format("{}, {}", name, name_of(type)), [=](CaseBuilder& c) {
-            TinyPart& part = tiny_part(c, "qwen3moe", type, targets);
+            TinyPart& part = tiny_part(c, "qwen3moe", sizes_for(type), targets);
             const Tensor x = hidden_state(c, part);
             return part.layer(c, 0, [&](Build& b, const LayerWeights& w) { return b.moe(w, x, routing); });
           }};
@@ -141,7 +142,7 @@ OpCase moe_case(const char* name, const Routing& routing, DType type, const char
 // The first n layers of an architecture.
 OpCase layers_case(const std::string& name, const char* arch, int n, DType type, const char* targets) {
   return {name, [=](CaseBuilder& c) {
-            TinyPart& part = tiny_part(c, arch, type, targets);
+            TinyPart& part = tiny_part(c, arch, sizes_for(type), targets);
             Tensor x = hidden_state(c, part);
             for (int il = 0; il < n; ++il) {
               x = part.layer(
@@ -149,6 +150,35 @@ OpCase layers_case(const std::string& name, const char* arch, int n, DType type,
             }
             return x;
           }};
+}
+
+// Layer il of a kind of deepseek2 model, everything in it trained.
+OpCase deepseek2_case(const char* kind, int il, DType type, void (*alter)(SynthSettings& s)) {
+  return {fmt::format("deepseek2, {}, layer {}, {}", kind, il, name_of(type)), [=](CaseBuilder& c) {
+            SynthSettings s = sizes_for(type);
+            alter(s);
+            TinyPart& part = tiny_part(c, "deepseek2", s, "all");
+            const Tensor x = hidden_state(c, part);
+            return part.layer(
+                c, il, [&](Build& b, const LayerWeights& w) { return part.model().arch().layer(b, w, x); });
+          }};
+}
+
+std::vector<OpCase> deepseek2_cases() {
+  const auto plain = [](SynthSettings&) {};
+  const auto joint = [](SynthSettings& s) { s.joint_kv_b = true; };
+  const auto v3 = [](SynthSettings& s) {
+    s.q_lora_rank = 40;
+    s.sigmoid_router = true;
+    s.n_expert = 8;  // four groups
+  };
+  return {
+      deepseek2_case("plain softmax", 1, DType::Q8_0, plain),
+      deepseek2_case("plain softmax", 1, DType::Q4_K, plain),
+      deepseek2_case("keys and values from one matrix", 0, DType::Q8_0, joint),
+      deepseek2_case("compressed queries, sigmoid in groups", 1, DType::Q8_0, v3),
+      deepseek2_case("compressed queries, sigmoid in groups", 1, DType::F32, v3),
+  };
 }
 
 }  // namespace
@@ -169,7 +199,7 @@ std::vector<OpCase> moe_block_cases() {
 
 std::vector<OpCase> attention_block_cases() {
   return {{"qwen3, trained projections, Q8_0", [](CaseBuilder& c) {
-             TinyPart& part = tiny_part(c, "qwen3", DType::Q8_0, "attention");
+             TinyPart& part = tiny_part(c, "qwen3", sizes_for(DType::Q8_0), "attention");
              const Tensor x = hidden_state(c, part);
              return part.layer(c, 0,
                                [&](Build& b, const LayerWeights& w) { return qwen3_attention(b, w, x); });
@@ -185,6 +215,7 @@ std::vector<OpCase> layer_block_cases() {
                                   2, DType::Q8_0, "attention"));
     }
   }
+  for (OpCase& c : deepseek2_cases()) cases.push_back(std::move(c));
   return cases;
 }
 

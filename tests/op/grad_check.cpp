@@ -50,7 +50,8 @@ double largest(std::span<const double> x) {
 size_t slices_of(const Graph& graph, int n_forward, const Node& input) {
   for (int i = 0; i < n_forward; ++i) {
     const Node& node = graph.node(i);
-    if (node.op == Op::MUL_MAT_ID && node.src[0] == &input) return static_cast<size_t>(input.ne[2]);
+    const bool routed = node.op == Op::MUL_MAT_ID || node.op == Op::MUL_MAT_ID_BACK;
+    if (routed && node.src[0] == &input) return static_cast<size_t>(input.ne[2]);
   }
   return 1;
 }

@@ -11,6 +11,13 @@ TEST(TopK, RefusesMoreThanThereAre) {
   EXPECT_THROW(top_k(x, 7), Error);
   EXPECT_THROW(top_k(x, 0), Error);
   EXPECT_EQ(top_k(x, 6).type(), DType::I32);
+  EXPECT_NO_THROW(top_k(x, 4, {3, 2, 2}));
+  EXPECT_THROW(top_k(x, 5, {3, 2, 2}), Error);  // two groups hold four
+  EXPECT_THROW(top_k(x, 1, {4, 2, 1}), Error);  // six are no four groups
+  EXPECT_THROW(top_k(x, 1, {3, 4, 1}), Error);
+  EXPECT_THROW(top_k(x, 1, {3, 2, 3}), Error);
+  EXPECT_THROW(top_k(x, 1, {3, 0, 1}), Error);
+  EXPECT_THROW(top_k(x, 1, {0, 1, 1}), Error);
 }
 
 }  // namespace

@@ -39,9 +39,36 @@ SynthSettings awkward_sizes(DType type) {
   return s;
 }
 
-Model tiny_model(const TempDir& dir, const char* arch, const SynthSettings& settings) {
+namespace {
+
+// A kind of model within an architecture.
+struct Variant {
+  std::string_view name;
+  const char* arch;
+  void (*alter)(SynthSettings& s);
+};
+
+constexpr Variant kVariants[] = {
+    {"deepseek2_joint_kv_b", "deepseek2", [](SynthSettings& s) { s.joint_kv_b = true; }},
+    {"deepseek2_v3", "deepseek2",
+     [](SynthSettings& s) {
+       s.q_lora_rank = 40;
+       s.sigmoid_router = true;
+       s.n_expert = 8;  // four groups
+     }},
+};
+
+}  // namespace
+
+Model tiny_model(const TempDir& dir, const char* name, SynthSettings settings) {
   ThreadPool pool(1);
-  const std::string path = dir.file(fmt::format("{}-{}.gguf", arch, name_of(settings.type)));
+  const char* arch = name;
+  for (const Variant& v : kVariants) {
+    if (v.name != name) continue;
+    arch = v.arch;
+    v.alter(settings);
+  }
+  const std::string path = dir.file(fmt::format("{}-{}.gguf", name, name_of(settings.type)));
   write_synthetic(find_arch(arch), settings, pool, path);
   return Model::open(path);
 }

@@ -27,8 +27,9 @@ class TempDir {
 // Sizes at which a mistake shows: the heads together are wider than the hidden state, 7 experts of which 3
 // are used, windows slide within the shortest texts; rows are multiples of 32, so that Q8_0 is Q8_0.
 SynthSettings awkward_sizes(DType type);
-// Writes such a model into `dir` and opens it.
-Model tiny_model(const TempDir& dir, const char* arch, const SynthSettings& settings);
+// Writes such a model into `dir` and opens it.  `name` is an architecture or a kind of model within one:
+// deepseek2_v3, deepseek2_joint_kv_b.
+Model tiny_model(const TempDir& dir, const char* name, SynthSettings settings);
 
 // An adapter on every weight of the targets whose B is random too (at the usual B = 0, no A has a gradient).
 AdapterSet random_adapter(const Model& model, const std::string& targets, int64_t rank, uint64_t seed);

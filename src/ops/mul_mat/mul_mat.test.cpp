@@ -378,6 +378,21 @@ TANDEM_OP_CASES(MUL_MAT_ID_BACK) {
                                               c.graph().precision);
                      }});
   }
+  for (int64_t n_g : {1, 2, 4}) {
+    cases.push_back({"trained experts, n_g " + std::to_string(n_g), [n_g](CaseBuilder& c) {
+                       return mul_mat_id_back(c.input("as", {11, 6, 5}), c.input("grad", {6, n_g, 7}),
+                                              c.ids("ids", {4, 7}, 5), c.graph().precision);
+                     }});
+  }
+  // Each of 8 matrices for every token, under ids that are the same row again.
+  for (DType type : {DType::F32, DType::Q8_0}) {
+    cases.push_back({std::string("all of them for every token, ") + name_of(type), [type](CaseBuilder& c) {
+                       const Tensor heads = c.ids_of("ids", {8}, Ids{0, 1, 2, 3, 4, 5, 6, 7});
+                       const Tensor ids = view_strided(heads, {8, 70}, {4, 0, 0, 0}, 0);
+                       return mul_mat_id_back(c.weight("as", type, {96, 40, 8}), c.input("grad", {40, 1, 70}),
+                                              ids, c.graph().precision);
+                     }});
+  }
   cases.push_back({"k 1", [](CaseBuilder& c) {
                      return mul_mat_id_back(c.weight("as", DType::F32, {12, 7, 6}),
                                             c.input("grad", {7, 1, 40}), c.ids("ids", {1, 40}, 6),

@@ -4,8 +4,10 @@
 //                  dst[:, i, t] = sum over r of as[:, r, ids[i, t]] grad[r, i % n_g, t]: one row, and one
 //                  writer, per slot;  n_g divides k.
 // OUT_PROD_ID      a {M, n_a, T}, b {N, k, T}, ids {k, T} -> {M, N, E}, the gradient of F32 experts.
-// Gradient: b, and the experts if they are F32 (an adapter); frozen quantized experts never have one, ids
-// neither. Where b was broadcast over the slots, REPEAT_BACK sums them (slot i came from row i % n_b).  An
+// Gradient: b (grad), and the experts if they are F32 (an adapter); frozen quantized experts never have one,
+// ids neither.  Each of the two products is the other's transpose: a model may call either (keys from latents
+// in deepseek2).  Where b (grad) was broadcast over the slots, REPEAT_BACK sums them (slot i came from row
+// i % n_b).  An
 // expert may stand twice in a token's list. Source: gradients.md 2.2.  Difference from ggml: the backward ops
 // exist.
 #include "graph/autodiff.h"
@@ -98,6 +100,20 @@ void back(BackwardCtx& c) {
   c.grad(1, b.ne(1) == d.ne(1) ? d : repeat_back(d, b.shape()));
 }
 
+// Of MUL_MAT_ID_BACK, called as a product of its own.
+void back_of_back(BackwardCtx& c) {
+  const Precision precision = params_of<MulMatIdParams>(*c.out.node).precision;
+  const Tensor as = c.src(0), grad = c.src(1), ids = c.src(2);
+  if (c.needs(0)) {
+    const bool shared = grad.ne(1) != ids.ne(0);
+    const Tensor of_slots = shared ? repeat(grad, {grad.ne(0), ids.ne(0), ids.ne(1)}) : grad;
+    c.grad(0, out_prod_id(c.dout, of_slots, ids, as.ne(2)));
+  }
+  if (!c.needs(1)) return;
+  const Tensor d = mul_mat_id(as, c.dout, ids, precision);
+  c.grad(1, grad.ne(1) == d.ne(1) ? d : repeat_back(d, grad.shape()));
+}
+
 template <class T>
 void ref(const RefArgs<T>& args) {
   const RefTensor<T>&as = args.src[0], &b = args.src[1], &ids = args.src[2];
@@ -142,8 +158,12 @@ void ref_out_prod(const RefArgs<T>& args) {
 
 extern const OpDef MUL_MAT_ID_def{
     .name = "MUL_MAT_ID", .n_src = 3, .infer = infer, .backward = back, .no_grad = 1u << 2, TANDEM_REF(ref)};
-extern const OpDef MUL_MAT_ID_BACK_def{
-    .name = "MUL_MAT_ID_BACK", .n_src = 3, .infer = infer_back, .backward = kNoGrad, TANDEM_REF(ref_back)};
+extern const OpDef MUL_MAT_ID_BACK_def{.name = "MUL_MAT_ID_BACK",
+                                       .n_src = 3,
+                                       .infer = infer_back,
+                                       .backward = back_of_back,
+                                       .no_grad = 1u << 2,
+                                       TANDEM_REF(ref_back)};
 extern const OpDef OUT_PROD_ID_def{.name = "OUT_PROD_ID",
                                    .n_src = 3,
                                    .infer = infer_out_prod,

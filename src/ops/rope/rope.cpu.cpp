@@ -117,7 +117,7 @@ void turn_normal(const float* x, float* y, const float* c, const float* s, int64
 void turn(const KernelArgs& a, int64_t lo, int64_t hi, int thread, double direction) {
   const RopeMap& p = map(a);
   const NodeView &x = a.src[0], &y = a.dst;
-  const int64_t half = p.n_rot / 2, rest = y.ne[0] - p.n_rot;
+  const int64_t half = p.n_rot / 2, behind = p.first + p.n_rot;
   double* angle = reinterpret_cast<double*>(a.thread_scratch + (size_t)thread * a.thread_scratch_stride);
   float *c = reinterpret_cast<float*>(angle + half), *s = c + half;
   make_angles(p, a.src[2], angle);
@@ -128,8 +128,10 @@ void turn(const KernelArgs& a, int64_t lo, int64_t hi, int thread, double direct
       const float* from =
           reinterpret_cast<const float*>(static_cast<const char*>(x.data) + h * x.nb[1] + t * x.nb[2]);
       float* to = static_cast<float*>(y.data) + (t * y.ne[1] + h) * y.ne[0];
-      (p.neox ? turn_neox : turn_normal)(from, to, c, s, half);
-      if (rest && from != to) memcpy(to + p.n_rot, from + p.n_rot, (size_t)rest * 4);
+      (p.neox ? turn_neox : turn_normal)(from + p.first, to + p.first, c, s, half);
+      if (from == to) continue;
+      memcpy(to, from, (size_t)p.first * 4);
+      memcpy(to + behind, from + behind, (size_t)(y.ne[0] - behind) * 4);
     }
   }
 }

@@ -1,5 +1,6 @@
 // ROPE  x {D, H, T} F32, pos {T} or {T, 4} I32, freq_factors {n_rot / 2} F32 or absent -> y {D, H, T}: pairs
-// of channels turned by an angle that grows with the position; channels from n_rot on are copied. ROPE_BACK
+// of channels turned by an angle that grows with the position; other channels than the first (or last) n_rot
+// are copied. ROPE_BACK
 // dy -> dx, the transposed map: the angle negated, the magnitude multiplied as in ROPE. Gradient: x.  Source:
 // architectures.md 1.3, gradients.md 5.  Difference from ggml: angles are made in f64, and `magnitude` is the
 // final factor of cos and sin, with nothing multiplied to it for YaRN.
@@ -27,8 +28,18 @@ bool has_sections(const int32_t (&sections)[4]) {
   return sections[0] || sections[1] || sections[2] || sections[3];
 }
 
-RopeMap map_of(const RopeParams& p) {
-  RopeMap map{p.kind == RopeKind::Neox, p.n_rot, p.base, p.scale, p.yarn_factor, p.magnitude, 0, 0, {}};
+RopeMap map_of(const RopeParams& p, int64_t d_head) {
+  const int32_t first = p.last ? static_cast<int32_t>(d_head) - p.n_rot : 0;
+  RopeMap map{.neox = p.kind == RopeKind::Neox,
+              .n_rot = p.n_rot,
+              .first = first,
+              .base = p.base,
+              .scale = p.scale,
+              .yarn_factor = p.yarn_factor,
+              .magnitude = p.magnitude,
+              .yarn_low = 0,
+              .yarn_high = 0,
+              .sections = {}};
   std::copy(p.sections, p.sections + 4, map.sections);
   if (!(p.base > 1.f) || !(p.scale > 0.f) || !(p.yarn_factor >= 0.f)) {
     fail(Code::Unsupported,
@@ -110,12 +121,13 @@ void turn(const RefArgs<T>& args, double direction) {
           pos.id(t, position_of_pair(p, i)) * angle_of_pair(p, i, factors ? re(factors(i)) : 1.0);
       const double m = static_cast<double>(p.magnitude);
       const T c = T(std::cos(theta) * m), s = T(std::sin(theta) * m * direction);
-      const int64_t first = p.neox ? i : 2 * i, second = p.neox ? i + half : 2 * i + 1;
+      const int64_t first = p.first + (p.neox ? i : 2 * i), second = p.neox ? first + half : first + 1;
       const T a = x(first, h, t), b = x(second, h, t);
       y(first, h, t) = a * c - b * s;
       y(second, h, t) = a * s + b * c;
     }
-    for (int64_t i = p.n_rot; i < y.ne[0]; ++i) y(i, h, t) = x(i, h, t);
+    for (int64_t i = 0; i < p.first; ++i) y(i, h, t) = x(i, h, t);
+    for (int64_t i = p.first + p.n_rot; i < y.ne[0]; ++i) y(i, h, t) = x(i, h, t);
   });
 }
 
@@ -132,11 +144,11 @@ void ref_back(const RefArgs<T>& args) {
 }  // namespace
 
 Tensor rope(Tensor x, Tensor pos, Tensor freq_factors, const RopeParams& params) {
-  return x.graph->emit(Op::ROPE, {x, pos, freq_factors}, map_of(params));
+  return x.graph->emit(Op::ROPE, {x, pos, freq_factors}, map_of(params, x.ne(0)));
 }
 
 Tensor rope_back(Tensor dy, Tensor pos, Tensor freq_factors, const RopeParams& params) {
-  return dy.graph->emit(Op::ROPE_BACK, {dy, pos, freq_factors}, map_of(params));
+  return dy.graph->emit(Op::ROPE_BACK, {dy, pos, freq_factors}, map_of(params, dy.ne(0)));
 }
 
 extern const OpDef ROPE_def{.name = "ROPE",

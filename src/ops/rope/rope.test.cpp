@@ -36,6 +36,10 @@ std::vector<OpCase> cases_of(Turn turn) {
       golden_like("neox, one pair", turn, neox(2)),
       golden_like("normal", turn, {.kind = RopeKind::Normal, .n_rot = 16}),
       golden_like("normal, a part of the head", turn, {.kind = RopeKind::Normal, .n_rot = 6}),
+      golden_like("normal, the last channels", turn, {.kind = RopeKind::Normal, .n_rot = 6, .last = true}),
+      golden_like("neox, the last channels", turn, {.kind = RopeKind::Neox, .n_rot = 10, .last = true}),
+      golden_like("the last channels, which are all", turn,
+                  {.kind = RopeKind::Normal, .n_rot = 16, .last = true}),
       golden_like("linear scaling", turn,
                   {.kind = RopeKind::Neox, .n_rot = 16, .base = 5e5f, .scale = 0.25f}),
       golden_like("yarn, ramp rounded", turn, yarn(1)),
@@ -86,6 +90,25 @@ std::vector<OpCase> cases_of(Turn turn) {
        [=](CaseBuilder& c) {
          Tensor x = view_strided(c.input("x", {100, 6}), {20, 3, 6}, {4, 80, 400, 2400}, 80);
          return turn(x, c.ids("pos", {6}, 500), {}, neox(20));
+       }},
+      {"the last channels of heads of 192",
+       [=](CaseBuilder& c) {
+         return turn(c.input("x", {192, 3, 7}), c.ids("pos", {7}, 5000), {},
+                     {.kind = RopeKind::Normal,
+                      .n_rot = 64,
+                      .last = true,
+                      .yarn_factor = 40.f,
+                      .yarn_n_ctx_orig = 4096});
+       }},
+      {"the last channels over a dead source",
+       [=](CaseBuilder& c) {
+         return turn(scale(c.input("x", {24, 3, 5}), 2.f), c.ids("pos", {5}, 500), {},
+                     {.kind = RopeKind::Normal, .n_rot = 10, .last = true});
+       }},
+      {"a part of each row as its one head",
+       [=](CaseBuilder& c) {
+         Tensor x = view_strided(c.input("x", {30, 6}), {12, 1, 6}, {4, 120, 120, 720}, 72);
+         return turn(x, c.ids("pos", {6}, 500), {}, {.kind = RopeKind::Normal, .n_rot = 12, .last = true});
        }},
       {"over a dead source",
        [=](CaseBuilder& c) {
