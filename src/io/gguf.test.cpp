@@ -430,9 +430,9 @@ TEST(GgufRefuses, Row14TensorTypes) {
         .refused(fmt::format("unsupported tensor type {}", id));
   }
   // Known without a codec: no reason to refuse the container.
-  const GgufFile file = Raw().header(1, 0).tensor("n", {256}, 29, 0).data(56).parse();
-  EXPECT_EQ(file.tensors()[0].type, DType::IQ1_M);
-  EXPECT_EQ(file.tensors()[0].bytes, 56);
+  const GgufFile file = Raw().header(1, 0).tensor("n", {256}, 41, 0).data(36).parse();
+  EXPECT_EQ(file.tensors()[0].type, DType::Q1_0);
+  EXPECT_EQ(file.tensors()[0].bytes, 36);
 }
 
 TEST(GgufRefuses, Row15And16Sizes) {

@@ -70,10 +70,11 @@ TEST(CaseBuilder, WeightsOfEveryDecodableTypeAreFiniteAndOfTheAskedSize) {
   for (const TypeInfo& info : all_types()) {
     if (!info.codec) continue;
     ++types;
-    const double rms = root_mean_square(decoded(c.weight(info.name, info.type, {512, 4}, 0.25)));
+    // 128 of the largest blocks: a random one alone may have 0.7 to 1.42 of what is asked.
+    const double rms = root_mean_square(decoded(c.weight(info.name, info.type, {512, 64}, 0.25)));
     EXPECT_NEAR(rms, 0.25, 0.05) << info.name;
   }
-  EXPECT_GE(types, 20);
+  EXPECT_GE(types, 27);
 }
 
 TEST(CaseBuilder, RandomBlocksAreFiniteForEveryQuantizedType) {
