@@ -68,6 +68,9 @@ Tensor soft_max_back(Tensor dy, Tensor y);
 // x / sqrt(mean(x^2) + eps) over ne0.
 Tensor rms_norm(Tensor x, float eps);
 Tensor rms_norm_back(Tensor dy, Tensor x, float eps);
+// x / max(||x||, eps) over ne0, eps above 0.  Source: architectures.md 1.2.
+Tensor l2_norm(Tensor x, float eps);
+Tensor l2_norm_back(Tensor dy, Tensor x, float eps);
 
 // --- rotary position
 // -----------------------------------------------------------------------------------------------

@@ -104,6 +104,7 @@ TEST_F(Refusals, OpsWithoutARule) {
       get_rows_back(x, ids, 7),
       soft_max_back(x, x),
       rms_norm_back(x, x, 1e-6f),
+      l2_norm_back(x, x, 1e-6f),
       rope_back(x3, pos, {}, {.n_rot = 8}),
       swiglu_back(x, x, x),
       mul_mat_back(w, x, Precision::F32),
