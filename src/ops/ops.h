@@ -131,6 +131,22 @@ Tensor attn_lse(Tensor packed, Tensor q, Tensor v);
 Tensor flash_attn_back(Tensor q, Tensor k, Tensor v, Tensor k_past, Tensor v_past, Tensor first_key,
                        Tensor packed, Tensor dpacked, float scale);
 
+// --- recurrent layers
+// -----------------------------------------------------------------------------------------------------
+// positions {T} I32 count the earlier tokens of a token's sample: at 0 a sample begins, which sees nothing of
+// what lies before it.
+//
+// Causal convolution of each channel, without activation: y_t = sum over j of w[j] m_{t - (K - 1) + j}.  m
+// {C, T}, w {K, C}, state {C, K - 1}: the inputs before this range, oldest first -> {C, T}.  Source:
+// architectures.md 2.5.
+Tensor ssm_conv(Tensor m, Tensor w, Tensor state, Tensor positions);
+// The gradients of m and of the state, packed flat in that order: dy {C, T} -> {C (T + K - 1)}.  Source:
+// gradients.md 9.
+Tensor ssm_conv_back(Tensor dy, Tensor w, Tensor positions);
+// The state after this range, {C, K - 1}: the last inputs, of m {C, T} and, where T < K - 1, of the state
+// before. Perhaps a view of m.
+Tensor conv_state(Tensor m, Tensor state);
+
 // --- loss
 // ----------------------------------------------------------------------------------------------------------
 // Per token: the negative log-likelihood of its label, and 1 if the label has the largest logit (the smaller

@@ -201,6 +201,8 @@ IdSource id_source(const Node& n) {
       return {1, n.ne[1]};
     case Op::ROPE_BACK:
       return {1, 0};
+    case Op::SSM_CONV_BACK:
+      return {2, 0};
     case Op::CROSS_ENTROPY_LOSS_BACK:
       return {1, n.src[0]->ne[0]};
     default:

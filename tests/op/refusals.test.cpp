@@ -75,6 +75,13 @@ TEST_F(Refusals, Ids) {
   expect_refused({"CROSS_ENTROPY_LOSS", "labels"}, [&] { cross_entropy_loss(logits, labels); });
 }
 
+TEST_F(Refusals, Taps) {
+  const Tensor m = leaf(DType::F32, {32, 6}, "m"), state = leaf(DType::F32, {32, 3}, "state"),
+               pos = leaf(DType::I32, {6}, "positions"),
+               w = leaf(DType::F32, {4, 32}, "blk.0.ssm_conv1d.weight", true);
+  expect_refused({"SSM_CONV", "blk.0.ssm_conv1d.weight", "frozen"}, [&] { ssm_conv(m, w, state, pos); });
+}
+
 TEST_F(Refusals, QuantizedWeights) {
   const Tensor x = leaf(DType::F32, {256, 3}, "hidden");
   for (const TypeInfo& info : all_types()) {
@@ -111,6 +118,7 @@ TEST_F(Refusals, OpsWithoutARule) {
       out_prod(x, x),
       mul_mat_id_back(as, x3, ids2, Precision::F32),
       out_prod_id(x3, x3, ids2, 3),
+      ssm_conv_back(x, leaf(DType::F32, {4, 32}, "taps"), pos),
       cross_entropy_loss_back(x, pos, dnll),
   };
   for (const Tensor& y : results) {
