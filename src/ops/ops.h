@@ -146,6 +146,23 @@ Tensor ssm_conv_back(Tensor dy, Tensor w, Tensor positions);
 // The state after this range, {C, K - 1}: the last inputs, of m {C, T} and, where T < K - 1, of the state
 // before. Perhaps a view of m.
 Tensor conv_state(Tensor m, Tensor state);
+// Which of H_k key heads value head h of H_v reads.  Source: architectures.md 2.4.
+enum class DeltaHeads : int32_t {
+  Tiled,    // h % H_k: qwen35, and ggml's op
+  Grouped,  // h / (H_v / H_k): qwen3next
+};
+// The gated delta rule: S = exp(g) S, u = beta (v - S^T k), S += k u^T, o = S^T q / sqrt(d_k), token by
+// token. q, k {d_k, H_k, T}, v {d_v, H_v, T}, g {H_v, T} the logarithm of the decay, at most 0, beta {H_v,
+// T}, state {d_k, d_v, H_v} before the range.  Result: out {d_v, H_v, T} and the state after the last token,
+// packed flat; delta_out() and delta_state() look into it.  Source: architectures.md 2.5.
+Tensor gated_delta_net(Tensor q, Tensor k, Tensor v, Tensor g, Tensor beta, Tensor state, Tensor positions,
+                       DeltaHeads heads);
+Tensor delta_out(Tensor packed, Tensor v);
+Tensor delta_state(Tensor packed, Tensor v, Tensor state);
+// The gradients of q, k, v, g, beta and state, packed flat in that order.  dpacked: the gradient of the
+// packed result, of its shape.  Source: gradients.md 10.
+Tensor gated_delta_net_back(Tensor q, Tensor k, Tensor v, Tensor g, Tensor beta, Tensor state,
+                            Tensor positions, Tensor dpacked, DeltaHeads heads);
 
 // --- loss
 // ----------------------------------------------------------------------------------------------------------
