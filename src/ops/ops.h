@@ -92,6 +92,9 @@ Tensor soft_max_back(Tensor dy, Tensor y);
 // x / sqrt(mean(x^2) + eps) over ne0.
 Tensor rms_norm(Tensor x, float eps);
 Tensor rms_norm_back(Tensor dy, Tensor x, float eps);
+// x / max(||x||, eps) over ne0, eps above 0.  Source: architectures.md 1.2.
+Tensor l2_norm(Tensor x, float eps);
+Tensor l2_norm_back(Tensor dy, Tensor x, float eps);
 
 // --- rotary position
 // -----------------------------------------------------------------------------------------------
@@ -152,6 +155,39 @@ Tensor attn_lse(Tensor packed, Tensor q, Tensor v);
 // dpacked: the gradient of packed, of its shape.
 Tensor flash_attn_back(Tensor q, Tensor k, Tensor v, Tensor k_past, Tensor v_past, Tensor first_key,
                        Tensor packed, Tensor dpacked, float scale);
+
+// --- recurrent layers
+// -----------------------------------------------------------------------------------------------------
+// positions {T} I32 count the earlier tokens of a token's sample: at 0 a sample begins, which sees nothing of
+// what lies before it.
+//
+// Causal convolution of each channel, without activation: y_t = sum over j of w[j] m_{t - (K - 1) + j}.  m
+// {C, T}, w {K, C}, state {C, K - 1}: the inputs before this range, oldest first -> {C, T}.  Source:
+// architectures.md 2.5.
+Tensor ssm_conv(Tensor m, Tensor w, Tensor state, Tensor positions);
+// The gradients of m and of the state, packed flat in that order: dy {C, T} -> {C (T + K - 1)}.  Source:
+// gradients.md 9.
+Tensor ssm_conv_back(Tensor dy, Tensor w, Tensor positions);
+// The state after this range, {C, K - 1}: the last inputs, of m {C, T} and, where T < K - 1, of the state
+// before. Perhaps a view of m.
+Tensor conv_state(Tensor m, Tensor state);
+// Which of H_k key heads value head h of H_v reads.  Source: architectures.md 2.4.
+enum class DeltaHeads : int32_t {
+  Tiled,    // h % H_k: qwen35, and ggml's op
+  Grouped,  // h / (H_v / H_k): qwen3next
+};
+// The gated delta rule: S = exp(g) S, u = beta (v - S^T k), S += k u^T, o = S^T q / sqrt(d_k), token by
+// token. q, k {d_k, H_k, T}, v {d_v, H_v, T}, g {H_v, T} the logarithm of the decay, at most 0, beta {H_v,
+// T}, state {d_k, d_v, H_v} before the range.  Result: out {d_v, H_v, T} and the state after the last token,
+// packed flat; delta_out() and delta_state() look into it.  Source: architectures.md 2.5.
+Tensor gated_delta_net(Tensor q, Tensor k, Tensor v, Tensor g, Tensor beta, Tensor state, Tensor positions,
+                       DeltaHeads heads);
+Tensor delta_out(Tensor packed, Tensor v);
+Tensor delta_state(Tensor packed, Tensor v, Tensor state);
+// The gradients of q, k, v, g, beta and state, packed flat in that order.  dpacked: the gradient of the
+// packed result, of its shape.  Source: gradients.md 10.
+Tensor gated_delta_net_back(Tensor q, Tensor k, Tensor v, Tensor g, Tensor beta, Tensor state,
+                            Tensor positions, Tensor dpacked, DeltaHeads heads);
 
 // --- loss
 // ----------------------------------------------------------------------------------------------------------

@@ -52,6 +52,12 @@ double attention_operations(const Node& n, bool back) {
   return 2 * pairs * (back ? 3 * d + 2 * d_v : d + d_v);
 }
 
+// Counted as the recurrence has them, {d_k, d_v} each, of a token and value head: S^T k, k u^T and S^T q;
+// backward the first two again, and S do, q do^T, dS^T k, dS u, S de and k de^T.
+double delta_operations(const Node& n, bool back) {
+  return 2 * (back ? 8 : 3) * count(src(n, 0).ne[0]) * count(src(n, 2).elements());
+}
+
 }  // namespace
 
 Work& Work::operator+=(const Work& other) {
@@ -88,6 +94,10 @@ Work work_of(const Node& n) {
     case Op::FLASH_ATTN:
     case Op::FLASH_ATTN_BACK:
       w.operations = attention_operations(n, n.op == Op::FLASH_ATTN_BACK);
+      break;
+    case Op::GATED_DELTA_NET:
+    case Op::GATED_DELTA_NET_BACK:
+      w.operations = delta_operations(n, n.op == Op::GATED_DELTA_NET_BACK);
       break;
     case Op::GET_ROWS: {  // only the rows that are gathered
       const Node& x = src(n, 0);

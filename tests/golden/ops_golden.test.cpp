@@ -141,6 +141,30 @@ TEST(GoldenOps, CrossEntropyMaskedSum) {
   EXPECT_EQ(g.check(), "");
 }
 
+class GoldenDelta : public testing::TestWithParam<const char*> {};
+
+TEST_P(GoldenDelta, Passes) {
+  GoldenGraph g("gated_delta_net.json", GetParam());
+  const Tensor q = g.trained("q", "dq"), k = g.trained("k", "dk"), v = g.trained("v", "dv");
+  const Tensor decay = g.trained("g", "dg"), beta = g.trained("beta", "dbeta"),
+               state = g.trained("S0", "dS0");
+  // All of one sample that goes on.
+  std::vector<int32_t> at(static_cast<size_t>(v.ne(2)));
+  for (size_t t = 0; t < at.size(); ++t) at[t] = static_cast<int32_t>(t) + 1;
+  const Tensor packed = gated_delta_net(q, k, v, decay, beta, state, g.ids({v.ne(2)}, at),
+                                        g.text("order") == "tiled" ? DeltaHeads::Tiled : DeltaHeads::Grouped);
+  const Tensor out = delta_out(packed, v), after = delta_state(packed, v, state);
+  g.expect("o", out);
+  g.expect("S_end", after);
+  g.seed(out, "do");
+  g.seed(after, "dS_end");
+  EXPECT_EQ(g.check(), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Delta, GoldenDelta,
+                         testing::Values("tiled_small", "grouped_small", "two_chunks_of_64", "strong_decay"),
+                         [](const auto& param) { return std::string(param.param); });
+
 TEST(GoldenOps, ACaseThatComputesTooLittleFails) {
   GoldenGraph g("activations.json", "swiglu");
   Tensor h = swiglu(g.trained("gate", "dgate"), g.fixed("up"));

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "graph/op_def.h"
+#include "ops/gated_delta_net/gated_delta_net.h"
 #include "ops/view/view.h"
 
 namespace tandem {
@@ -142,14 +143,16 @@ struct Tiled {
   int dim;
 };
 
-constexpr Tiled kColumns[] = {{Op::MUL_MAT_BACK, 0, 0},    {Op::MUL_MAT_ID_BACK, 0, 0},
-                              {Op::OUT_PROD, 0, 0},        {Op::OUT_PROD_ID, 0, 0},
-                              {Op::FLASH_ATTN_BACK, 1, 2}, {Op::CROSS_ENTROPY_LOSS_BACK, 0, 0}};
-constexpr Tiled kRows[] = {{Op::MUL_MAT_BACK, 0, 1},
-                           {Op::MUL_MAT_ID_BACK, 0, 1},
-                           {Op::OUT_PROD, 1, 0},
-                           {Op::OUT_PROD_ID, 1, 0},
-                           {Op::FLASH_ATTN_BACK, 2, 2}};
+constexpr Tiled kColumns[] = {{Op::MUL_MAT_BACK, 0, 0},
+                              {Op::MUL_MAT_ID_BACK, 0, 0},
+                              {Op::OUT_PROD, 0, 0},
+                              {Op::OUT_PROD_ID, 0, 0},
+                              {Op::FLASH_ATTN_BACK, 1, 2},
+                              {Op::GATED_DELTA_NET_BACK, 1, 2},
+                              {Op::CROSS_ENTROPY_LOSS_BACK, 0, 0}};
+constexpr Tiled kRows[] = {{Op::MUL_MAT_BACK, 0, 1},    {Op::MUL_MAT_ID_BACK, 0, 1},
+                           {Op::OUT_PROD, 1, 0},        {Op::OUT_PROD_ID, 1, 0},
+                           {Op::FLASH_ATTN_BACK, 2, 2}, {Op::GATED_DELTA_NET_BACK, 2, 2}};
 
 const Tiled* find(std::span<const Tiled> table, Op op) {
   for (const Tiled& t : table) {
@@ -201,6 +204,10 @@ IdSource id_source(const Node& n) {
       return {1, n.ne[1]};
     case Op::ROPE_BACK:
       return {1, 0};
+    case Op::SSM_CONV_BACK:
+      return {2, 0};
+    case Op::GATED_DELTA_NET_BACK:
+      return {6, 0};
     case Op::CROSS_ENTROPY_LOSS_BACK:
       return {1, n.src[0]->ne[0]};
     default:
@@ -252,6 +259,27 @@ Values fold_neighbours(const RanNode& at) {
   return v;
 }
 
+// --- recurrent layers
+// ------------------------------------------------------------------------------------------------
+bool shares_key_heads(const Node& n) {
+  return n.op == Op::GATED_DELTA_NET_BACK && n.src[0]->ne[1] > 1 && n.src[0]->ne[1] < n.src[2]->ne[1];
+}
+
+// Value heads read the key heads of the other order.
+Values other_key_heads(const RanNode& at) {
+  Replay r(at);
+  auto* params = reinterpret_cast<GatedDeltaNetParams*>(r.params.data());
+  params->grouped = !params->grouped;
+  return r.run();
+}
+
+// The gradient that enters through the state after the last token is left out.
+Values drop_state_gradient(const RanNode& at) {
+  Replay r(at);
+  std::fill(r.numbers[7].begin() + r.shape(2).elements(), r.numbers[7].end(), 0.0);
+  return r.run();
+}
+
 Values drop_view_offset(const RanNode& at) {
   Replay r(at);
   reinterpret_cast<ViewParams*>(r.params.data())->offset_bytes = 0;
@@ -274,6 +302,9 @@ constexpr Corruption kCorruptions[] = {
     {"duplicates overwritten", true, 0, [](const Node& n) { return n.op == Op::GET_ROWS_BACK; },
      overwrite_duplicates},
     {"neighbours folded", true, 0, [](const Node& n) { return n.op == Op::REPEAT_BACK; }, fold_neighbours},
+    {"key heads in the other order", true, 0, shares_key_heads, other_key_heads},
+    {"gradient of the state after dropped", true, 0,
+     [](const Node& n) { return n.op == Op::GATED_DELTA_NET_BACK; }, drop_state_gradient},
     {"view offset dropped", true, 0, [](const Node& n) { return n.op == Op::VIEW_BACK; }, drop_view_offset},
 };
 

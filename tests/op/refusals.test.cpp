@@ -75,6 +75,13 @@ TEST_F(Refusals, Ids) {
   expect_refused({"CROSS_ENTROPY_LOSS", "labels"}, [&] { cross_entropy_loss(logits, labels); });
 }
 
+TEST_F(Refusals, Taps) {
+  const Tensor m = leaf(DType::F32, {32, 6}, "m"), state = leaf(DType::F32, {32, 3}, "state"),
+               pos = leaf(DType::I32, {6}, "positions"),
+               w = leaf(DType::F32, {4, 32}, "blk.0.ssm_conv1d.weight", true);
+  expect_refused({"SSM_CONV", "blk.0.ssm_conv1d.weight", "frozen"}, [&] { ssm_conv(m, w, state, pos); });
+}
+
 TEST_F(Refusals, QuantizedWeights) {
   const Tensor x = leaf(DType::F32, {256, 3}, "hidden");
   for (const TypeInfo& info : all_types()) {
@@ -104,11 +111,13 @@ TEST_F(Refusals, OpsWithoutARule) {
       get_rows_back(x, ids, 7),
       soft_max_back(x, x),
       rms_norm_back(x, x, 1e-6f),
+      l2_norm_back(x, x, 1e-6f),
       rope_back(x3, pos, {}, {.n_rot = 8}),
       swiglu_back(x, x, x),
       mul_mat_back(w, x, Precision::F32),
       out_prod(x, x),
       out_prod_id(x3, x3, ids2, 3),
+      ssm_conv_back(x, leaf(DType::F32, {4, 32}, "taps"), pos),
       cross_entropy_loss_back(x, pos, dnll),
   };
   for (const Tensor& y : results) {

@@ -63,6 +63,16 @@ TEST_F(WorkOf, AttentionIsCausal) {
             6 * (seen + 3 * 10) * 2 * (3 * 4 + 2 * 5));
 }
 
+TEST_F(WorkOf, TheDeltaRuleIsLinearInTokens) {
+  const Tensor q = f32({4, 2, 3}), v = f32({5, 6, 3}), gates = f32({6, 3}), state = f32({4, 5, 6}),
+               positions = leaf(DType::I32, {3});
+  const Tensor packed = gated_delta_net(q, q, v, gates, gates, state, positions, DeltaHeads::Tiled);
+  EXPECT_EQ(work_of(*packed.node).operations, 3 * 6 * 3 * 2 * 4 * 5);
+  const Tensor back =
+      gated_delta_net_back(q, q, v, gates, gates, state, positions, f32(packed.shape()), DeltaHeads::Tiled);
+  EXPECT_EQ(work_of(*back.node).operations, 3 * 6 * 8 * 2 * 4 * 5);
+}
+
 TEST_F(WorkOf, TheRestIsBytes) {
   const Work sum = work_of(*add(f32({8, 3}), f32({8})).node);
   EXPECT_EQ(sum.operations, 0);
