@@ -62,8 +62,7 @@ std::span<const NamedMatrix> tiny() {
 
 constexpr NamedShape kShapes[] = {
     {"qwen3-30b-a3b", DType::Q4_K, 2048, 32, 4, 128, 128, 8, 768, qwen3_30b, "qwen3moe", ""},
-    {"qwen3.6-35b-a3b", DType::Q4_K, 2048, 16, 2, 256, 256, 8, 512, qwen3_6_35b, nullptr,
-     "three of four layers are linear attention, and there is a shared expert"},
+    {"qwen3.6-35b-a3b", DType::Q4_K, 2048, 16, 2, 256, 256, 8, 512, qwen3_6_35b, "qwen35moe", ""},
     {"gpt-oss-20b", DType::MXFP4, 2880, 64, 8, 64, 32, 4, 2880, gpt_oss_20b, nullptr,
      "attention has sinks and a sliding window, products and experts have biases"},
     {"mixtral-8x7b", DType::Q4_K, 4096, 32, 8, 128, 8, 2, 14336, mixtral_8x7b, "qwen3moe",
