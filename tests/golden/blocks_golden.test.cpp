@@ -92,8 +92,11 @@ TEST_P(GoldenMoe, Passes) {
   Tensor weighted = mul(h, reshape(w, {1, k, n_tokens}));
   Tensor y = reshape(repeat_back(mul_mat_id(down, weighted, ids), {n, 1, n_tokens}), {n, n_tokens});
   if (g.has_input("sh_up")) {
-    y = add(
-        y, mul_mat(g.fixed("sh_down"), swiglu(mul_mat(g.fixed("sh_gate"), x), mul_mat(g.fixed("sh_up"), x))));
+    Tensor of_all =
+        mul_mat(g.fixed("sh_down"), swiglu(mul_mat(g.fixed("sh_gate"), x), mul_mat(g.fixed("sh_up"), x)));
+    if (g.has_input("sh_inp"))
+      of_all = mul(of_all, sigmoid(g.probe(mul_mat(g.fixed("sh_inp"), x), "dshared_gate_logit")));
+    y = add(y, of_all);
   }
   g.expect("y", y);
   g.seed(y, "dy");
@@ -101,7 +104,7 @@ TEST_P(GoldenMoe, Passes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Moe, GoldenMoe,
-                         testing::Values("qwen3moe_renorm", "olmoe_no_renorm",
+                         testing::Values("qwen3moe_renorm", "olmoe_no_renorm", "qwen35moe_renorm_shared_gate",
                                          "deepseek2lite_no_renorm_shared"),
                          [](const auto& param) { return std::string(param.param); });
 
