@@ -2,6 +2,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "app/commands.h"
 #include "app/output.h"
@@ -39,6 +40,8 @@ struct Findings {
   std::string vocabulary;
   std::vector<RoleSummary> roles;
   std::optional<HParams> hparams;
+  std::map<std::string, std::string, std::less<>> roles_of;  // of the tensors that can be trained
+  std::set<std::string, std::less<>> unused;                 // tensors that take no part in the forward pass
 };
 
 int64_t elements(const GgufTensor& t) { return t.ne[0] * t.ne[1] * t.ne[2] * t.ne[3]; }
@@ -63,6 +66,14 @@ std::vector<RoleSummary> summarize_roles(const Model& model) {
   return roles;
 }
 
+// What training does with a tensor; empty where the file cannot be run.
+std::string training_of(const Findings& f, const std::string& name) {
+  if (!f.hparams) return "";
+  const auto role = f.roles_of.find(name);
+  if (role != f.roles_of.end()) return "trained as " + role->second;
+  return f.unused.contains(name) ? "left alone" : "frozen";
+}
+
 // An obstacle is an answer here, not a failure: the file is shown all the same.
 Findings examine(const GgufFile& file, const std::string& path) {
   Findings f;
@@ -77,6 +88,10 @@ Findings examine(const GgufFile& file, const std::string& path) {
     const Model model = Model::open(path);
     f.hparams = model.hparams();
     f.roles = summarize_roles(model);
+    for (const Weight* w : resolve_targets(model, "all")) f.roles_of[w->name] = w->role;
+    for (const GgufTensor& t : file.tensors()) {
+      if (!model.find(t.name)) f.unused.insert(t.name);
+    }
     const Tokenizer tokenizer(read_vocab(model.file()));
     f.vocabulary = fmt::format("{} tokens, {}", tokenizer.n_vocab(),
                                printable(file.get_str_or("tokenizer.ggml.pre", "default")));
@@ -131,10 +146,10 @@ void print_file(const GgufFile& file, const Findings& f) {
   print_text(keys.text());
 
   print("\ntensors\n");
-  Table tensors("  ", {1, 2});
+  Table tensors("  ", {1, 2, 4});
   for (const GgufTensor& t : file.tensors()) {
-    tensors.add(
-        {printable(t.name), shape_text(t), name_of(t.type), format_bytes(static_cast<size_t>(t.bytes))});
+    tensors.add({printable(t.name), shape_text(t), name_of(t.type),
+                 format_bytes(static_cast<size_t>(t.bytes)), training_of(f, t.name)});
   }
   print_text(tensors.text());
 }
@@ -181,8 +196,14 @@ json as_json(const GgufFile& file, const Findings& f) {
         {{"file", s.path}, {"bytes", s.file_bytes}, {"tensors", s.n_tensors}, {"alignment", s.alignment}});
   }
   for (const GgufTensor& t : file.tensors()) {
-    out["tensors"].push_back(
-        {{"name", t.name}, {"type", name_of(t.type)}, {"ne", t.ne}, {"bytes", t.bytes}, {"shard", t.shard}});
+    const auto role = f.roles_of.find(t.name);
+    out["tensors"].push_back({{"name", t.name},
+                              {"type", name_of(t.type)},
+                              {"ne", t.ne},
+                              {"bytes", t.bytes},
+                              {"shard", t.shard},
+                              {"role", role == f.roles_of.end() ? json() : json(role->second)},
+                              {"unused", f.unused.contains(t.name)}});
   }
   for (const auto& [type, s] : summarize_types(file)) {
     out["types"].push_back({{"type", name_of(type)},

@@ -29,7 +29,7 @@ const TargetSet kSets[] = {
     {"experts", {"ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"}},
     {"dense", {"ffn_gate", "ffn_up", "ffn_down"}},
 };
-bool never_trained(std::string_view role) { return role == "ffn_gate_inp"; }
+bool never_trained(std::string_view role) { return role.empty() || role == "ffn_gate_inp"; }
 
 std::vector<std::string> split(const std::string& text, char at) {
   std::vector<std::string> parts;
@@ -44,14 +44,17 @@ std::vector<std::string> split(const std::string& text, char at) {
 
 }  // namespace
 
+bool trainable(const Weight& weight) { return !never_trained(weight.role); }
+
 std::vector<const Weight*> resolve_targets(const Model& model, const std::string& targets) {
   const std::vector<const Weight*> all = model.adaptable();
   std::vector<const Weight*> chosen;
-  std::string roles_here;
+  std::vector<std::string_view> known;  // layers differ in what they have
   for (const Weight* w : all) {
-    if (w->layer == 0 && !never_trained(w->role))
-      roles_here += fmt::format("{}{}", roles_here.empty() ? "" : ", ", w->role);
+    if (trainable(*w) && std::find(known.begin(), known.end(), w->role) == known.end())
+      known.emplace_back(w->role);
   }
+  const std::string roles_here = fmt::format("{}", fmt::join(known, ", "));
   for (const std::string& name : split(targets, ',')) {
     std::vector<std::string_view> roles{name};
     bool is_set = name == "all";
@@ -66,8 +69,8 @@ std::vector<const Weight*> resolve_targets(const Model& model, const std::string
     }
     bool found = false;
     for (const Weight* w : all) {
-      const bool wanted = name == "all" ? !never_trained(w->role)
-                                        : std::find(roles.begin(), roles.end(), w->role) != roles.end();
+      const bool wanted =
+          name == "all" ? trainable(*w) : std::find(roles.begin(), roles.end(), w->role) != roles.end();
       if (!wanted) continue;
       found = true;
       if (std::find(chosen.begin(), chosen.end(), w) == chosen.end()) chosen.push_back(w);

@@ -24,6 +24,8 @@ struct AdapterPair {
   size_t a_at = 0, b_at = 0;  // of the first element, in the set's flat vectors
 };
 
+// Whether a weight can be a target of training: it has a role, and is not the router.
+bool trainable(const Weight& weight);
 // Which weights are adapted, resolved from target names: exact roles or the sets of api.md 10, comma
 // separated. Throws Usage for an unknown name or one that matches nothing in this model, Unsupported for
 // roles that are never trained.

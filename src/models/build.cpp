@@ -84,11 +84,13 @@ Tensor Build::lin_id(const Weight& w, Tensor x, Tensor ids) {
   return y;
 }
 
+Tensor Build::positions() {
+  return graph_.leaf(DType::I32, {in_.n_tokens}, Home::Persistent, in_.positions, "positions");
+}
+
 Tensor Build::rope(Tensor x) {
-  const Tensor positions =
-      graph_.leaf(DType::I32, {in_.n_tokens}, Home::Persistent, in_.positions, "positions");
   const Weight& factors = model_.global().rope_freqs;
-  return tandem::rope(x, positions, factors.present() ? weight(factors) : Tensor{}, hparams().rope);
+  return tandem::rope(x, positions(), factors.present() ? weight(factors) : Tensor{}, hparams().rope);
 }
 
 Tensor Build::attend(Tensor q, Tensor k, Tensor v, float scale, const AttendOptions& options) {
@@ -144,6 +146,22 @@ void Build::leave_state(int i, Tensor after) {
   }
   c.after = after;
   n_nodes_for_later_ = graph_.size();
+}
+
+Tensor Build::conv(const Weight& taps, Tensor x) {
+  const int i = static_cast<int>(carried_.size());
+  const Tensor before = state_before({x.ne(0), taps.ne[0] - 1});
+  const Tensor y = ssm_conv(x, weight(taps), before, positions());
+  leave_state(i, conv_state(x, before));
+  return y;
+}
+
+Tensor Build::delta(Tensor q, Tensor k, Tensor v, Tensor g, Tensor beta, DeltaHeads heads) {
+  const int i = static_cast<int>(carried_.size());
+  const Tensor before = state_before({k.ne(0), v.ne(0), v.ne(1)});
+  const Tensor packed = gated_delta_net(q, k, v, g, beta, before, positions(), heads);
+  leave_state(i, delta_state(packed, v, before));
+  return delta_out(packed, v);
 }
 
 Tensor Build::keep_ids(const std::function<Tensor()>& choose) {

@@ -111,6 +111,13 @@ class Build {
   Tensor state_before(const Shape& ne);
   // What this range leaves of the `i`th of them, same shape.
   void leave_state(int i, Tensor after);
+  // Causal depthwise convolution that goes on where the tokens before this range left it: taps {K, C}, x {C,
+  // T}
+  // -> {C, T}.  Source: architectures.md 2.5.
+  Tensor conv(const Weight& taps, Tensor x);
+  // The gated delta rule, likewise: q, k {d_k, H_k, T}, v {d_v, H_v, T}, log-decay g and beta {H_v, T} ->
+  // {d_v, H_v, T}.  Source: architectures.md 2.5.
+  Tensor delta(Tensor q, Tensor k, Tensor v, Tensor g, Tensor beta, DeltaHeads heads);
 
   // The trained leaves of this layer, A and B in turn, with the memory of their gradients.
   struct Trained {
@@ -137,6 +144,7 @@ class Build {
   Tensor choose_experts(const LayerWeights& w, Tensor logits, const Routing& routing);
   Tensor router_weights(const LayerWeights& w, Tensor x, const Routing& routing, Tensor* ids);
   Tensor expert_bias(const Weight& bias, Tensor ids);
+  Tensor positions();
   Tensor adapter_leaf(const AdapterSet& set, const AdapterPair& pair, bool b_half);
 
   Graph& graph_;

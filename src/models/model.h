@@ -95,7 +95,7 @@ struct LayerWeights {
   // Multi-head latent attention.
   Weight attn_q_a, attn_q_a_norm, attn_q_b, attn_kv_a_mqa, attn_kv_a_norm, attn_kv_b, attn_k_b, attn_v_b;
   // Gated DeltaNet.
-  Weight attn_qkv, attn_gate, ssm_conv1d, ssm_beta, ssm_alpha, ssm_dt, ssm_a, ssm_norm, ssm_out;
+  Weight attn_qkv, attn_gate, ssm_conv1d, ssm_beta, ssm_alpha, ssm_ba, ssm_dt, ssm_a, ssm_norm, ssm_out;
   Weight ffn_norm, ffn_gate, ffn_up, ffn_down;
   Weight ffn_gate_inp, ffn_gate_exps, ffn_up_exps, ffn_down_exps;
   Weight ffn_gate_inp_bias, ffn_gate_exps_bias, ffn_up_exps_bias, ffn_down_exps_bias, exp_probs_b;

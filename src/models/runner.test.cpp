@@ -70,13 +70,24 @@ RunnerOptions options_for(int64_t window, int64_t range) {
   return o;
 }
 
+// Chunks of linear attention begin where ranges do, so a recurrent model's numbers depend a little on the
+// cut. Others have the same bits.
+void expect_same(const Model& model, const std::vector<float>& got, const std::vector<float>& want) {
+  if (model.hparams().full_attention_interval == 0) {
+    EXPECT_EQ(got, want);
+    return;
+  }
+  EXPECT_LE(relative_error(got, std::vector<double>(want.begin(), want.end())), 2e-5);
+}
+
 class EveryArch : public testing::TestWithParam<const char*> {
  protected:
   TempDir dir_;
 };
 INSTANTIATE_TEST_SUITE_P(Archs, EveryArch,
-                         testing::Values("qwen3", "qwen3moe", "olmoe", "qwen2moe", "gpt-oss", "deepseek2",
-                                         "deepseek2_joint_kv_b", "deepseek2_v3"),
+                         testing::Values("qwen3", "qwen3moe", "olmoe", "qwen2moe", "qwen35", "qwen35moe",
+                                         "qwen3next", "gpt-oss", "deepseek2", "deepseek2_joint_kv_b",
+                                         "deepseek2_v3"),
                          [](const auto& arch) {
                            std::string name = arch.param;
                            std::replace(name.begin(), name.end(), '-', '_');
@@ -174,12 +185,15 @@ TEST(Runner, GradientFlowsThroughTheExperts) {
 // A window cut into ranges has the gradient of the whole window.
 TEST_P(EveryArch, RangesDoNotChangeTheGradient) {
   const Model model = tiny_model(dir_, GetParam(), awkward_sizes(DType::F16));
-  const bool latent = model.hparams().kv_lora_rank > 0;
-  AdapterSet adapter = random_adapter(model, latent ? "attention" : "attn_q,attn_k,attn_v", 2, 5);
+  const HParams& h = model.hparams();
+  const char* targets = h.kv_lora_rank > 0              ? "attention"
+                        : h.full_attention_interval > 0 ? "attn_qkv,attn_gate,attn_q,attn_k,attn_v"
+                                                        : "attn_q,attn_k,attn_v";
+  AdapterSet adapter = random_adapter(model, targets, 2, 5);
   const Window window = random_window(model, {150, 70}, 3, 8);
   const RunResult whole = run(model, adapter, window, options_for(220, 256), 2, 1.f / 200);
   const RunResult cut = run(model, adapter, window, options_for(220, 64), 2, 1.f / 200);
-  EXPECT_EQ(whole.loss.nll, cut.loss.nll);  // a row's arithmetic does not depend on its range
+  expect_same(model, cut.loss.nll, whole.loss.nll);  // a row's arithmetic does not depend on its range
   ASSERT_EQ(whole.gradients.size(), cut.gradients.size());
   for (size_t i = 0; i < cut.gradients.size(); ++i) {
     const std::vector<double> want(whole.gradients[i].begin(), whole.gradients[i].end());
@@ -262,9 +276,9 @@ TEST_P(EveryArch, DecodeEqualsPrefill) {
     return logits;
   };
   const std::vector<float> at_once = last_logits({83});
-  EXPECT_EQ(at_once, last_logits({64, 19}));
-  EXPECT_EQ(at_once, last_logits({70, 12, 1}));
-  EXPECT_EQ(at_once, last_logits(std::vector<size_t>(83, 1)));
+  expect_same(model, last_logits({64, 19}), at_once);
+  expect_same(model, last_logits({70, 12, 1}), at_once);
+  expect_same(model, last_logits(std::vector<size_t>(83, 1)), at_once);
 }
 
 TEST(Runner, PlanIsWhatIsAllocated) {

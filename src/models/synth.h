@@ -13,10 +13,11 @@ struct SynthSettings {
   int64_t n_embd = 256;
   int64_t n_head = 4;
   int64_t n_head_kv = 2;
-  int64_t d_head = 128;  // even; n_head * d_head need not be n_embd
-  int64_t d_head_v = 0;  // 0: d_head
-  int64_t n_ff = 512;    // without experts
-  int64_t n_expert = 8;  // of architectures with and without: 0 makes the dense one
+  int64_t d_head = 128;       // even; n_head * d_head need not be n_embd
+  int64_t d_head_v = 0;       // 0: d_head
+  int64_t n_value_heads = 0;  // of linear attention; 0: twice n_head, which are its key heads
+  int64_t n_ff = 512;         // without experts
+  int64_t n_expert = 8;       // of architectures with and without: 0 makes the dense one
   int64_t n_expert_used = 2;
   int64_t n_ff_exp = 256;
   int64_t n_vocab = 320;  // at least synth_min_vocab()

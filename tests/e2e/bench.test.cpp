@@ -131,7 +131,6 @@ TEST(BenchCommand, RefusesWhatItDoesNotKnow) {
     EXPECT_EQ(o.status, 2) << arguments << ": " << o.out;
     EXPECT_NE(o.out.find("tandem: error"), std::string::npos) << o.out;
   }
-  EXPECT_EQ(run("train --synth qwen3.6-35b-a3b 2>/dev/null").status, 4);
   EXPECT_EQ(run("ops --synth tiny --type q2_k 2>/dev/null").status, 4);
 }
 

@@ -141,13 +141,22 @@ TEST_F(Cli, HelpAndVersion) {
 TEST_F(Cli, InspectTellsWhatCouldBeTrained) {
   const Outcome text = run({"inspect", moe_model()});
   EXPECT_EQ(text.status, 0) << text.err;
-  for (const char* part :
-       {"runs here  yes", "blk.1.ffn_down_exps.weight", "qwen3moe.expert_count", "attn_output", "Q8_0"}) {
+  for (const char* part : {"runs here  yes", "blk.1.ffn_down_exps.weight", "qwen3moe.expert_count",
+                           "attn_output", "Q8_0", "trained as ffn_down_exps", "frozen"}) {
     EXPECT_NE(text.out.find(part), std::string::npos) << part;
   }
   const json data = json::parse(run({"inspect", moe_model(), "--json"}).out);
   EXPECT_EQ(data.at("runs"), true);
   EXPECT_EQ(data.at("tensors").size(), 27u);
+  for (const json& t : data.at("tensors")) {
+    const std::string name = t.at("name");
+    if (name == "blk.0.attn_q.weight") {
+      EXPECT_EQ(t.at("role"), "attn_q");
+    } else if (name == "blk.0.ffn_gate_inp.weight" || name == "output_norm.weight") {
+      EXPECT_TRUE(t.at("role").is_null()) << name;
+    }
+    EXPECT_EQ(t.at("unused"), false) << name;
+  }
   EXPECT_EQ(data.at("roles").size(), 7u);  // four of attention, three of the experts; not the router
   EXPECT_EQ(data.at("roles")[0].at("role"), "attn_q");
   EXPECT_EQ(data.at("roles")[0].at("numbers_per_rank"), 2 * (64 + 128));

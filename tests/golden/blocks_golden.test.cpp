@@ -131,8 +131,11 @@ TEST_P(GoldenMoe, Passes) {
   }
   Tensor y = reshape(repeat_back(slots, {n, 1, n_tokens}), {n, n_tokens});
   if (g.has_input("sh_up")) {
-    y = add(
-        y, mul_mat(g.fixed("sh_down"), swiglu(mul_mat(g.fixed("sh_gate"), x), mul_mat(g.fixed("sh_up"), x))));
+    Tensor of_all =
+        mul_mat(g.fixed("sh_down"), swiglu(mul_mat(g.fixed("sh_gate"), x), mul_mat(g.fixed("sh_up"), x)));
+    if (g.has_input("sh_inp"))
+      of_all = mul(of_all, sigmoid(g.probe(mul_mat(g.fixed("sh_inp"), x), "dshared_gate_logit")));
+    y = add(y, of_all);
   }
   g.expect("y", y);
   g.seed(y, "dy");
@@ -140,7 +143,7 @@ TEST_P(GoldenMoe, Passes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Moe, GoldenMoe,
-                         testing::Values("qwen3moe_renorm", "olmoe_no_renorm",
+                         testing::Values("qwen3moe_renorm", "olmoe_no_renorm", "qwen35moe_renorm_shared_gate",
                                          "deepseek2lite_no_renorm_shared", "gpt_oss_softmax_after_topk"),
                          [](const auto& param) { return std::string(param.param); });
 

@@ -62,8 +62,7 @@ std::span<const NamedMatrix> tiny() {
 
 constexpr NamedShape kShapes[] = {
     {"qwen3-30b-a3b", DType::Q4_K, 2048, 32, 4, 128, 128, 8, 768, qwen3_30b, "qwen3moe", ""},
-    {"qwen3.6-35b-a3b", DType::Q4_K, 2048, 16, 2, 256, 256, 8, 512, qwen3_6_35b, nullptr,
-     "three of four layers are linear attention, and there is a shared expert"},
+    {"qwen3.6-35b-a3b", DType::Q4_K, 2048, 16, 2, 256, 256, 8, 512, qwen3_6_35b, "qwen35moe", ""},
     {"gpt-oss-20b", DType::MXFP4, 2880, 64, 8, 64, 32, 4, 2880, gpt_oss_20b, "gpt-oss", "", 128},
     {"mixtral-8x7b", DType::Q4_K, 4096, 32, 8, 128, 8, 2, 14336, mixtral_8x7b, "qwen3moe",
      "they also norm queries and keys, which is less than 1 % of the work"},
@@ -98,29 +97,6 @@ DType matrix_type(DType wanted, int64_t n_in) {
 }
 
 SynthSettings model_of(const NamedShape& s, int64_t n_layer, int64_t n_vocab, DType type, int64_t n_ctx) {
-  if (!s.arch) {
-    std::vector<std::string> names;
-    for (const NamedShape& other : kShapes) {
-      if (other.arch) names.emplace_back(other.name);
-    }
-    fail(Code::Unsupported,
-         "a model cannot be made in the shape of {}: {}, which no architecture of this engine has; its "
-         "matrices "
-         "alone are measured by tandem bench ops --synth {}; models can be made of {}",
-         s.name, s.difference, s.name, fmt::join(names, ", "));
-  }
-  SynthSettings made{.n_layer = n_layer,
-                     .n_embd = s.n_embd,
-                     .n_head = s.n_head,
-                     .n_head_kv = s.n_head_kv,
-                     .d_head = s.d_head,
-                     .n_expert = s.n_expert,
-                     .n_expert_used = s.n_expert_used,
-                     .n_ff_exp = s.n_ff_exp,
-                     .n_vocab = n_vocab,
-                     .n_ctx = n_ctx,
-                     .type = type};
-  if (s.sliding_window > 0) made.sliding_window = s.sliding_window;
   return made;
 }
 

@@ -22,8 +22,8 @@ struct NamedShape {
   int64_t n_expert, n_expert_used, n_ff_exp;
   std::span<const NamedMatrix> (*matrices)();  // of its layers, those of one shape once
   const char* arch;                            // whose layers do the same work
-  const char* difference;  // of these layers from the model's, or, where arch is null, what none of ours has
-  int64_t sliding_window = 0;  // tokens, of models with layers that slide
+  const char* difference;                      // of these layers from the model's
+  int64_t sliding_window = 0;                  // tokens, of models with layers that slide
 };
 
 std::span<const NamedShape> all_shapes();

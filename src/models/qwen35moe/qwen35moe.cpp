@@ -1,0 +1,64 @@
+// qwen35moe (Qwen3.5 and 3.6 35B-A3B): the mixers of qwen35; experts by softmax, top-k, renormalized, and a
+// shared expert weighted by the sigmoid of its own product with the token.  Source: architectures.md 2.
+#include "io/gguf_writer.h"
+#include "models/qwen35/qwen35.h"
+
+namespace tandem {
+namespace {
+
+constexpr LayerWeightSpec kWeights[] = {
+    weights::kAttnNorm,
+    weights::kGatedAttnQ,
+    weights::full(weights::kAttnK),
+    weights::full(weights::kAttnV),
+    weights::full(weights::kAttnQNorm),
+    weights::full(weights::kAttnKNorm),
+    weights::full(weights::kAttnOutput),
+    weights::kAttnQkv,
+    weights::kAttnGate,
+    weights::kSsmConv1d,
+    weights::kSsmBeta,
+    weights::kSsmAlpha,
+    weights::kSsmDt,
+    weights::kSsmA,
+    weights::kSsmNorm,
+    weights::kSsmOut,
+    weights::kPostAttentionNorm,
+    weights::kFfnGateInp,
+    weights::kFfnGateExps,
+    weights::kFfnUpExps,
+    weights::kFfnDownExps,
+    weights::kFfnGateInpShexp,
+    weights::kFfnGateShexp,
+    weights::kFfnUpShexp,
+    weights::kFfnDownShexp,
+};
+
+Tensor layer(Build& b, const LayerWeights& w, Tensor x) {
+  x = qwen35_mixer(b, w, x, DeltaHeads::Tiled);
+  const Tensor n = b.norm(w.ffn_norm, x);
+  const Tensor routed = b.moe(w, n, b.hparams().routing);
+  return add(x, add(routed, b.shared_expert(w, n)));
+}
+
+void read(const GgufFile& file, HParams& h) {
+  read_qwen35_mixers(file, "qwen35moe.", h);
+  h.n_ff_shexp = bounded(file, "qwen35moe.expert_shared_feed_forward_length", 1, 1 << 20);
+}
+
+void synth(const SynthSettings& settings, HParams& h, GgufWriter& out) {
+  synth_qwen35_mixers(settings, "qwen35moe.", h, out);
+  h.n_ff_shexp = h.n_ff_exp;
+  out.add_u32("qwen35moe.expert_shared_feed_forward_length", static_cast<uint32_t>(h.n_ff_shexp));
+}
+
+}  // namespace
+
+extern const ArchDef qwen35moe_arch{.name = "qwen35moe",
+                                    .read = read,
+                                    .layer_weights = kWeights,
+                                    .layer = layer,
+                                    .experts = Experts::All,
+                                    .synth = synth};
+
+}  // namespace tandem
