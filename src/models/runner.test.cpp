@@ -86,8 +86,8 @@ class EveryArch : public testing::TestWithParam<const char*> {
 };
 INSTANTIATE_TEST_SUITE_P(Archs, EveryArch,
                          testing::Values("qwen3", "qwen3moe", "olmoe", "qwen2moe", "qwen35", "qwen35moe",
-                                         "qwen3next", "gpt-oss", "deepseek2", "deepseek2_joint_kv_b",
-                                         "deepseek2_v3"),
+                                         "qwen3next", "llama", "llama_dense", "gpt-oss", "deepseek2",
+                                         "deepseek2_joint_kv_b", "deepseek2_v3"),
                          [](const auto& arch) {
                            std::string name = arch.param;
                            std::replace(name.begin(), name.end(), '-', '_');

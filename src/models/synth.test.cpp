@@ -62,7 +62,8 @@ TEST_F(Synth, EveryArchitectureOpens) {
       EXPECT_EQ(m.hparams().n_expert, arch->experts == Experts::None ? 0 : s.n_expert);
       EXPECT_EQ(m.hparams().n_ff_exp, arch->experts == Experts::None ? 0 : s.n_ff_exp);
       EXPECT_TRUE(m.global().output.present());
-      EXPECT_EQ(m.layer(0).attn_q.type, s.n_embd % 256 ? DType::Q8_0 : DType::Q4_K);
+      const Weight& mixing = m.layer(0).attn_q.present() ? m.layer(0).attn_q : m.layer(0).attn_qkv;
+      EXPECT_EQ(mixing.type, s.n_embd % 256 ? DType::Q8_0 : DType::Q4_K);
       EXPECT_EQ(m.layer(0).attn_norm.type, DType::F32);
     }
   }

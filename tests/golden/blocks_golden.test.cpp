@@ -131,11 +131,11 @@ TEST_P(GoldenMoe, Passes) {
   }
   Tensor y = reshape(repeat_back(slots, {n, 1, n_tokens}), {n, n_tokens});
   if (g.has_input("sh_up")) {
-    Tensor of_all =
+    Tensor shared =
         mul_mat(g.fixed("sh_down"), swiglu(mul_mat(g.fixed("sh_gate"), x), mul_mat(g.fixed("sh_up"), x)));
     if (g.has_input("sh_inp"))
-      of_all = mul(of_all, sigmoid(g.probe(mul_mat(g.fixed("sh_inp"), x), "dshared_gate_logit")));
-    y = add(y, of_all);
+      shared = mul(shared, sigmoid(g.probe(mul_mat(g.fixed("sh_inp"), x), "dshared_gate_logit")));
+    y = add(y, shared);
   }
   g.expect("y", y);
   g.seed(y, "dy");

@@ -266,9 +266,11 @@ TEST_F(LlamaCpp, ScoreOfTheAnimalsTask) {
   EXPECT_LE(std::abs(n_ours - n_theirs), 6) << n_ours << " against " << n_theirs;
 }
 
-// A random model of ours loads there, of both architectures, heads wider than the hidden state, untied.
+// A random model of ours loads there, of every architecture, heads wider than the hidden state, untied.
 TEST_F(LlamaCpp, SyntheticModelsLoad) {
-  for (const char* arch : {"qwen3", "qwen3moe"}) {
+  for (const char* arch : {"qwen3", "qwen3moe", "olmoe", "qwen2moe", "qwen35", "qwen35moe", "qwen3next",
+                           "llama", "llama_dense", "gpt-oss", "deepseek2", "deepseek2_joint_kv_b"}) {
+    SCOPED_TRACE(arch);
     const Model model = tiny_model(dir_, arch, awkward_sizes(DType::F32));
     const AdapterSet adapter = random_adapter(model, "all", 3, 7);
     const std::string path = model.file().path(), lora = dir_.file("lora.gguf");

@@ -49,6 +49,7 @@ struct Variant {
 };
 
 constexpr Variant kVariants[] = {
+    {"llama_dense", "llama", [](SynthSettings& s) { s.n_expert = 0; }},
     {"deepseek2_joint_kv_b", "deepseek2", [](SynthSettings& s) { s.joint_kv_b = true; }},
     {"deepseek2_v3", "deepseek2",
      [](SynthSettings& s) {

@@ -97,6 +97,18 @@ DType matrix_type(DType wanted, int64_t n_in) {
 }
 
 SynthSettings model_of(const NamedShape& s, int64_t n_layer, int64_t n_vocab, DType type, int64_t n_ctx) {
+  SynthSettings made{.n_layer = n_layer,
+                     .n_embd = s.n_embd,
+                     .n_head = s.n_head,
+                     .n_head_kv = s.n_head_kv,
+                     .d_head = s.d_head,
+                     .n_expert = s.n_expert,
+                     .n_expert_used = s.n_expert_used,
+                     .n_ff_exp = s.n_ff_exp,
+                     .n_vocab = n_vocab,
+                     .n_ctx = n_ctx,
+                     .type = type};
+  if (s.sliding_window > 0) made.sliding_window = s.sliding_window;
   return made;
 }
 

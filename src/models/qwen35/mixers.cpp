@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "io/gguf_writer.h"
 #include "models/qwen35/qwen35.h"
@@ -94,6 +96,11 @@ Tensor qwen35_mixer(Build& b, const LayerWeights& w, Tensor x, DeltaHeads heads)
 }
 
 void read_qwen35_mixers(const GgufFile& file, const std::string& a, HParams& h) {
+  if (h.d_head != h.d_head_v) {
+    fail(Code::BadData,
+         "{}: {}attention.key_length is {}, value_length {}; the gate of a head needs them equal",
+         file.path(), a, h.d_head, h.d_head_v);
+  }
   h.full_attention_interval = bounded_or(file, a + "full_attention_interval", 1, h.n_layer + 1, 4);
   h.ssm_conv_kernel = bounded(file, a + "ssm.conv_kernel", 2, 16);
   h.ssm_state_size = bounded(file, a + "ssm.state_size", 1, 4096);
@@ -132,8 +139,9 @@ void read_qwen35_mixers(const GgufFile& file, const std::string& a, HParams& h) 
 }
 
 void synth_qwen35_mixers(const SynthSettings& s, const std::string& a, HParams& h, GgufWriter& out) {
-  if (s.d_head % 8) fail(Code::Usage, "--head-dim is {}, a multiple of 8 is needed", s.d_head);
-  h.rope.n_rot = static_cast<int32_t>(s.d_head / 4);
+  if (s.d_head < 8) fail(Code::Usage, "--head-dim is {}, at least 8 is needed", s.d_head);
+  h.d_head_v = h.d_head;
+  h.rope.n_rot = static_cast<int32_t>(s.d_head / 8 * 2);
   h.full_attention_interval = s.n_layer < 4 ? 2 : 4;
   h.ssm_conv_kernel = 4;
   h.ssm_state_size = s.d_head / 2;
