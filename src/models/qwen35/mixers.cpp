@@ -161,6 +161,9 @@ void synth_qwen35_mixers(const SynthSettings& s, const std::string& a, HParams& 
   u32("ssm.group_count", h.ssm_group_count);
   u32("ssm.time_step_rank", h.ssm_time_step_rank);
   u32("ssm.inner_size", h.ssm_inner_size);
+  const int32_t pairs = h.rope.n_rot / 2;
+  const int32_t sections[] = {(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3, 0};
+  out.add_i32s(a + "rope.dimension_sections", sections);
 }
 
 }  // namespace tandem
